@@ -1,0 +1,44 @@
+"""Sphinx configuration; warnings are errors in `tox -e docs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torchlens_conformance
+from torchlens_conformance.protocol import REFUSAL_CODES
+from torchlens_conformance.spec import clauses
+
+project = "torchlens-conformance"
+author = "The torchlens-conformance authors"
+copyright = "2026, the torchlens-conformance authors"
+version = release = torchlens_conformance.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"torchlens-conformance {release}"
+# Names of packages that the docs environment does not install.
+autodoc_mock_imports: list[str] = []
+nitpicky = False
+
+
+def _write_generated(folder: Path) -> None:
+    """Make the pages that are made from data: refusal codes and clauses."""
+    folder.mkdir(exist_ok=True)
+    lines = ["# Refusal codes", "", "Every refusal carries a code out of this table, the offending fields and a remedy.", ""]
+    lines += ["| code | meaning |", "|---|---|"]
+    lines += [f"| `{code}` | {meaning} |" for code, meaning in REFUSAL_CODES.items()]
+    (folder / "refusals.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = ["# Clauses", "", "The rules of the specification. *Checked* ones are cited by a test; the others are planned.", ""]
+    lines += ["| clause | level | binds | status | rule |", "|---|---|---|---|---|"]
+    for clause in clauses():
+        rule = clause.rule.replace("|", "\\|").replace("<", "\\<")
+        lines.append(f"| {clause.id} | {clause.level} | {', '.join(clause.binds)} | {clause.status} | {rule} |")
+    (folder / "clauses.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+_write_generated(Path(__file__).parent / "generated")

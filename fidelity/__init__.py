@@ -1,0 +1,3 @@
+"""The fidelity suite: real tensors through real trackers, their stores read back, and a table of what survived."""
+
+from __future__ import annotations

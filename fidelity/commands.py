@@ -1,0 +1,273 @@
+"""``torchlens-conformance fidelity run | table | check``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from .run import Measurement, Options
+    from .stimulus import SentData
+
+
+class _RunByDefault(click.Group):
+    """A group in which options without a command mean ``run``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0].startswith("-") and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=_RunByDefault,
+    epilog="Exit codes: 0 measured, 1 changed (check), 2 void or incomplete, 3 usage.",
+)
+def fidelity() -> None:
+    """Measure what trackers do to numbers, and compare with what is committed."""
+
+
+def _route_option(function: Any) -> Any:
+    return click.option(
+        "--route",
+        "routes",
+        multiple=True,
+        metavar="ID",
+        help="A route to measure; may be repeated. Default: all. The controls run always.",
+    )(function)
+
+
+def _timeout_option(function: Any) -> Any:
+    return click.option(
+        "--timeout", default=120.0, show_default=True, help="Seconds that one step of a route may take."
+    )(function)
+
+
+@fidelity.command(
+    epilog="""Examples:
+
+    torchlens-conformance fidelity run
+
+    torchlens-conformance fidelity run --route wandb-relay --output /tmp/relay
+
+    torchlens-conformance fidelity run --checkpoint ~/models/distilgpt2"""
+)
+@_route_option
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A folder with distilgpt2's config.json and weights. Default: the hub's local cache, else seeded weights.",
+)
+@click.option("--download", is_flag=True, help="Ask the hub over the network when there is no local copy.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where to write. Default: the project's own files for a full run in a checkout, else ./fidelity-output.",
+)
+@click.option("--seed", type=int, default=None, help="Seed of weights and dropout. Default: the committed one.")
+@click.option("--histogram-wire", default=None, hidden=True)
+@click.option("--scalar-form", default=None, hidden=True)
+@click.option("--save-fixture", is_flag=True, help="Also write the points as the committed fixture (a checkout only).")
+@_timeout_option
+def run(
+    routes: tuple[str, ...],
+    checkpoint: Path | None,
+    download: bool,
+    output: Path | None,
+    seed: int | None,
+    histogram_wire: str | None,
+    scalar_form: str | None,
+    save_fixture: bool,
+    timeout: float,
+) -> int:
+    """Build the points from tensors, send them through every route, and write the table."""
+    from .output import DEFAULT_FOLDER, folder_places, prepare, project_places, write
+    from .routes import ROUTE_IDS, get_route
+    from .run import Options
+    from .tensors import DEFAULT_SEED, find_source
+
+    started = time.monotonic()
+    for route in routes:
+        get_route(route)
+    options = Options(
+        routes=routes or ROUTE_IDS, timeout=timeout, histogram_wire=histogram_wire, scalar_form=scalar_form
+    )
+    provenance = find_source(checkpoint=checkpoint, download=download, seed=DEFAULT_SEED if seed is None else seed)
+    default = not (routes or checkpoint or download or histogram_wire or scalar_form) and seed is None
+    own = project_places(Path.cwd()) if default and output is None else None
+    places = own or folder_places(output or DEFAULT_FOLDER)
+    prepare(places)
+    measurement = _measure(None, options, provenance=provenance, checkpoint=checkpoint, save_fixture=save_fixture)
+    if measurement is None:
+        return 2
+    if own and measurement.exit_code:
+        click.echo("The project's own files are left as they are, since this result is void or incomplete.", err=True)
+        places = folder_places(DEFAULT_FOLDER)
+        prepare(places)
+    written = write(measurement, places)
+    _show(measurement)
+    click.echo(f"Wrote {', '.join(_relative(path) for path in written if path.suffix != '.svg')} and the pictures.")
+    click.echo(f"Took {time.monotonic() - started:.0f} seconds.")
+    return measurement.exit_code
+
+
+@fidelity.command(epilog="Example: torchlens-conformance fidelity table --controls")
+@click.option(
+    "--input",
+    "source",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A results file. Default: the committed one.",
+)
+@click.option("--controls", is_flag=True, help="Show the two control columns as well.")
+@click.option("--markdown", is_flag=True, help="Print the whole page as Markdown.")
+def table(source: Path | None, controls: bool, markdown: bool) -> int:
+    """Print a measured table."""
+    from .report import fidelity_page
+    from .results import COMMITTED, load_results
+    from .table import terminal_table
+
+    result = load_results(source or COMMITTED)
+    if markdown:
+        click.echo(fidelity_page(result, drawn=[], picture_folder="pictures"))
+    else:
+        _console().print(terminal_table(result, controls=controls))
+    return 0
+
+
+@fidelity.command(
+    epilog="""Examples:
+
+    torchlens-conformance fidelity check
+
+    torchlens-conformance fidelity check --baseline old/measured.json"""
+)
+@_route_option
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Results to compare with. Default: the committed ones.",
+)
+@_timeout_option
+def check(routes: tuple[str, ...], baseline: Path | None, timeout: float) -> int:
+    """Measure the committed points again; exit 1 and name each cell whose word has changed."""
+    from .fixture import load_fixture
+    from .results import COMMITTED, changed_cells, load_results
+    from .routes import ROUTE_IDS, get_route
+    from .run import Options
+
+    for route in routes:
+        get_route(route)
+    old = load_results(baseline or COMMITTED)
+    data = load_fixture()
+    options = Options(routes=routes or ROUTE_IDS, timeout=timeout)
+    measurement = _measure(data, options)
+    if measurement is None:
+        return 2
+    if measurement.exit_code:
+        _show(measurement)
+        return measurement.exit_code
+    for difference in measurement.result["environment"]["pins_differ"]:
+        click.echo(f"Not the pinned version: {difference}", err=True)
+    changes = changed_cells(old, measurement.result)
+    for route, row, grid, before, after in changes:
+        click.echo(f"CHANGED {route}, {row}{f' ({grid})' if grid else ''}: {before!r} is now {after!r}")
+    if changes:
+        return 1
+    measured = sum(len(route["rows"]) for route in measurement.result["routes"])
+    click.echo(f"All {measured} cells have the words of the baseline of {old['date']}.")
+    return 0
+
+
+@fidelity.command(epilog="Example: torchlens-conformance fidelity wires")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where to write. Default: the project's own files in a checkout, else ./fidelity-output.",
+)
+@_timeout_option
+def wires(output: Path | None, timeout: float) -> int:
+    """Measure every form in which TensorBoardSink can write histograms and scalars, over every TensorBoard route."""
+    from .fixture import load_fixture
+    from .output import DEFAULT_FOLDER, project_root
+    from .wires import WIRES_PAGE, WIRES_RESULTS, measure_wires, wires_page, write_wires
+
+    root = project_root(Path.cwd()) if output is None else None
+    folder = output or DEFAULT_FOLDER
+    results = root / WIRES_RESULTS if root else folder / WIRES_RESULTS.name
+    page = root / WIRES_PAGE if root else folder / WIRES_PAGE.name
+    measured = measure_wires(load_fixture(), timeout=timeout, progress=_progress())
+    write_wires(measured, results, page)
+    click.echo(wires_page(measured))
+    return 2 if measured["incomplete"] else 0
+
+
+def _measure(
+    data: SentData | None,
+    options: Options,
+    *,
+    provenance: Any = None,
+    checkpoint: Path | None = None,
+    save_fixture: bool = False,
+) -> Measurement | None:
+    """Measure with progress lines; None when the points could not be made."""
+    from .fixture import FIXTURE_PATH
+    from .fixture import save_fixture as write_fixture
+    from .processes import ProcessFailed, ProcessGroup
+    from .run import build_points, measure_routes
+
+    progress = _progress()
+    replayed = data is not None
+    if data is None:
+        progress("tensors", provenance.description)
+        group = ProcessGroup()
+        try:
+            data = build_points(provenance, checkpoint=checkpoint, group=group)
+        except KeyboardInterrupt:
+            group.interrupt()
+            raise click.Abort from None
+        except ProcessFailed as failure:
+            click.echo(f"Error: the points could not be made: {failure}", err=True)
+            return None
+        if save_fixture:
+            write_fixture(data)
+            progress("tensors", f"wrote {_relative(FIXTURE_PATH)}")
+    return measure_routes(data, options, replayed=replayed, progress=progress)
+
+
+def _progress() -> Callable[[str, str], None]:
+    started = time.monotonic()
+
+    def progress(route: str, doing: str) -> None:
+        click.echo(f"[{time.monotonic() - started:5.1f} s] {route}: {doing}", err=True)
+
+    return progress
+
+
+def _show(measurement: Measurement) -> None:
+    from .table import terminal_table
+
+    _console().print(terminal_table(measurement.result))
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    console = Console()
+    # Piped output has no width of its own; the table must not be cut there.
+    return console if console.is_terminal else Console(width=200)
+
+
+def _relative(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

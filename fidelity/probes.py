@@ -1,0 +1,132 @@
+"""Points that try one thing each: text, odd numbers, odd steps, odd tags, many buckets, a graph (FID-8).
+
+A probe only sends; what ought to come back is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+from torchlens_conformance.protocol import GraphPoint, HistogramPoint, Point, ScalarPoint, TextPoint
+
+ROOT = "probe"
+"""First component of every probe's tag, so that probes and data never mix."""
+
+BUCKETS = (31, 32, 33, 64, 497, 511, 512, 513, 600, 2048)
+"""Histogram sizes around every known cap (ATTACH-4)."""
+
+PRECISION = {"1e300": 1e300, "16777217": 16777217, "0.1": 0.1, "5e-324": 5e-324}
+"""Numbers that float32 cannot hold, by name."""
+
+NONFINITE = {"nan": nan, "posinf": inf, "neginf": -inf}
+"""The non-finite numbers, by name; each is sent between two finite neighbours."""
+
+LARGE_STEPS = (2**31 - 1, 2**31, 2**31 + 5, 2**40, 2**53 + 1, 2**63 - 1)
+"""Steps past the usual integer widths, rising."""
+
+TEXTS = {
+    "plain": "attached at step 100",
+    "lines": "# Manifest\n\n| key | value |\n|---|---|\n| grid | signed-log2 |\n",
+    "unicode": "Schrödinger \u2192 \u03c8, \U0001f600, tab\tand \u2028 line",
+    "empty": "",
+}
+"""Texts by name."""
+
+TAGS = (
+    "with space",
+    "dots.in.leaf",
+    "deep/er/and/deeper",
+    "double//slash",
+    "trailing/",
+    "colon:at@comma,plus+",
+    "percent%20",
+    "question?mark#hash",
+    "quote\"and'apostrophe",
+    "angle<and>pipe|",
+    "back\\slash",
+    "\u00fcml\u00e4ut",
+    "x" * 300,
+)
+"""Tails of tags, safe and unsafe ones; each is sent once."""
+
+WRITER_FIRST_VALUES = (0.25, 0.5, 0.75)
+"""Values of the three scalars of the writer-first run."""
+
+
+def graph_probe() -> list[Point]:
+    """A small attention graph: four operations, three edges."""
+    nodes = [
+        {"name": "input", "op": "Placeholder", "inputs": []},
+        {"name": "attention/matmul", "op": "matmul", "inputs": ["input"]},
+        {"name": "attention/softmax", "op": "softmax", "inputs": ["attention/matmul"]},
+        {"name": "output", "op": "linear", "inputs": ["attention/softmax"]},
+    ]
+    return [GraphPoint({"nodes": nodes})]
+
+
+def text_probe() -> list[Point]:
+    """Every text of :data:`TEXTS`, at step 200."""
+    return [TextPoint(f"{ROOT}/text/{name}", 200, text) for name, text in TEXTS.items()]
+
+
+def nonfinite_probe() -> list[Point]:
+    """Each non-finite number between two finite neighbours of its series."""
+    points: list[Point] = []
+    for step, position in ((202, 0), (204, 1), (206, 2)):
+        for name, value in NONFINITE.items():
+            points.append(ScalarPoint(f"{ROOT}/nonfinite/{name}", step, (1.5, value, 2.5)[position]))
+    return points
+
+
+def precision_probe() -> list[Point]:
+    """Each number of :data:`PRECISION`, at step 210."""
+    return [ScalarPoint(f"{ROOT}/precision/{name}", 210, value) for name, value in PRECISION.items()]
+
+
+def bucket_probe() -> list[Point]:
+    """One histogram for each size of :data:`BUCKETS`, unit-width buckets, no bucket empty, at step 220."""
+    points: list[Point] = []
+    for buckets in BUCKETS:
+        counts = tuple(1 + index % 7 for index in range(buckets))
+        centres = [index + 0.5 for index in range(buckets)]
+        summary = {
+            "min": 0.5,
+            "max": buckets - 0.5,
+            "num": sum(counts),
+            "sum": sum(count * centre for count, centre in zip(counts, centres)),
+            "sum_squares": sum(count * centre * centre for count, centre in zip(counts, centres)),
+        }
+        edges = tuple(float(edge) for edge in range(buckets + 1))
+        points.append(HistogramPoint(f"{ROOT}/buckets/{buckets}", 220, counts, edges, summary))
+    return points
+
+
+def tag_probe() -> list[Point]:
+    """One scalar for each odd tag, told apart by its value, at step 230."""
+    return [ScalarPoint(f"{ROOT}/tags/{tail}", 230, 1000.5 + index) for index, tail in enumerate(TAGS)]
+
+
+def large_step_probe() -> list[Point]:
+    """One series over :data:`LARGE_STEPS`; it comes last, since some stores take no smaller step afterwards."""
+    return [ScalarPoint(f"{ROOT}/large-steps/value", step, 1.5 + index) for index, step in enumerate(LARGE_STEPS)]
+
+
+def writer_first_points() -> list[Point]:
+    """Three scalars for the run whose writer is constructed before the relay."""
+    return [
+        ScalarPoint(f"{ROOT}/writer-first/value", step, value)
+        for step, value in zip((100, 102, 104), WRITER_FIRST_VALUES)
+    ]
+
+
+def all_probes() -> list[Point]:
+    """Every probe of the main run, in the order they are sent."""
+    return [
+        *graph_probe(),
+        *text_probe(),
+        *nonfinite_probe(),
+        *precision_probe(),
+        *bucket_probe(),
+        *tag_probe(),
+        *large_step_probe(),
+    ]

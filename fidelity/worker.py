@@ -1,0 +1,137 @@
+"""One step of one route, in a process of its own: ``python -m fidelity.worker STEP ...`` (FID-3).
+
+Steps: ``build`` makes the data points from tensors, ``send`` puts points into a tracker, ``measure`` reads the store
+back and writes the cells. Files go between the steps; a step writes its result whole or not at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torchlens_conformance.protocol import Point, encode_value
+
+from .measure import Cell, measure, measure_writer_first
+from .probes import all_probes, writer_first_points
+from .received import Received, Refused
+from .routes import get_route
+from .stimulus import SentData, build_data
+from .tensors import Provenance
+
+MAIN, WRITER_FIRST = "main", "writer-first"
+"""The two runs of a route; each has a folder of its own."""
+
+OUTPUT = "output.txt"
+"""What a sending process printed."""
+
+
+def build(arguments: argparse.Namespace) -> None:
+    """Make the data points and write them to ``--points``."""
+    provenance = Provenance(**json.loads(arguments.provenance))
+    data = build_data(provenance, checkpoint=arguments.checkpoint)
+    write_pickle(arguments.points, data)
+
+
+def send(arguments: argparse.Namespace) -> None:
+    """Send one run of one route and write what was refused."""
+    route = get_route(arguments.route)
+    store = arguments.place / "store"
+    store.mkdir(parents=True)
+    if arguments.run == WRITER_FIRST:
+        if route.send_writer_first is None:
+            raise ValueError(f"{route.id} has no relay")
+        refused = route.send_writer_first(writer_first_points(), store)
+    else:
+        refused = route.send([*read_data(arguments.points).points, *all_probes()], store)
+    write_pickle(arguments.place / "refused.pickle", refused)
+
+
+def measure_route(arguments: argparse.Namespace) -> None:
+    """Read both runs of one route back and write its cells, and one histogram for the picture."""
+    route = get_route(arguments.route)
+    sent: list[Point] = [*read_data(arguments.points).points, *all_probes()]
+    received = _received(arguments.place / MAIN, route.read)
+    if route.id == "sabotage":
+        from .routes.sabotage import measure_spoiled
+
+        cells = measure_spoiled(sent, received)
+    else:
+        first = _received(arguments.place / WRITER_FIRST, route.read) if route.send_writer_first else None
+        cells = [
+            *measure(sent, received, capabilities=route.capabilities),
+            measure_writer_first(writer_first_points(), first),
+        ]
+    from .pictures import picture_data
+
+    document = {"cells": [_plain(cell) for cell in cells], "pictures": picture_data(sent, received)}
+    write_text(arguments.place / "measured.json", json.dumps(encode_value(document)))
+
+
+def _received(place: Path, read: Any) -> Received:
+    """Read one store; what the sending process printed and what raised there belong to it."""
+    received: Received = read(place / "store")
+    refused: Sequence[Refused] = pickle.loads((place / "refused.pickle").read_bytes())
+    shown = [line for line in (place / OUTPUT).read_text(errors="replace").splitlines() if line.strip()]
+    return Received(
+        received.scalars,
+        received.histograms,
+        received.texts,
+        received.graphs,
+        tuple(refused),
+        tuple(shown),
+        received.logged,
+        received.notes,
+    )
+
+
+def _plain(cell: Cell) -> dict[str, Any]:
+    return {**asdict(cell), "evidence": list(cell.evidence)}
+
+
+def read_data(path: Path) -> SentData:
+    """Read the data points that :func:`build` or the parent process wrote; a pickle of our own."""
+    data: SentData = pickle.loads(path.read_bytes())
+    return data
+
+
+def write_pickle(path: Path, value: object) -> None:
+    """Write a pickle whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+    os.replace(partial, path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one step; a failure is a traceback in this process's output and a non-zero exit."""
+    parser = argparse.ArgumentParser(prog="python -m fidelity.worker", description=__doc__)
+    steps = parser.add_subparsers(required=True)
+    for name, step in (("build", build), ("send", send), ("measure", measure_route)):
+        sub = steps.add_parser(name)
+        sub.set_defaults(step=step)
+        sub.add_argument("--points", type=Path, required=True)
+        sub.add_argument("--route")
+        sub.add_argument("--run", default=MAIN)
+        sub.add_argument("--place", type=Path)
+        sub.add_argument("--provenance")
+        sub.add_argument("--checkpoint", type=Path)
+    arguments = parser.parse_args(argv)
+    arguments.step(arguments)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Reference sinks: one file a tracker, each a serializer over emission points, and the readers of their stores."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .jsonl_sink import JSONLSink
+    from .memory_sink import MemorySink
+    from .tensorboard_sink import TensorBoardSink
+    from .wandb_sink import WandbSink
+
+_LAZY = {
+    "JSONLSink": "jsonl_sink",
+    "MemorySink": "memory_sink",
+    "TensorBoardSink": "tensorboard_sink",
+    "WandbSink": "wandb_sink",
+}
+
+__all__ = ["JSONLSink", "MemorySink", "TensorBoardSink", "WandbSink"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,29 @@
+"""Importing a tracker's package, or refusing by name of the extra to install."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from torchlens_conformance.protocol import Refusal
+
+
+def require_package(module: str, *, extra: str) -> Any:
+    """Import and return ``module``.
+
+    Args:
+        module: A dotted module name.
+        extra: The extra of this distribution that brings the module.
+
+    Raises ``tracker_sink_unavailable`` when it cannot be imported. Clause: PROT-9.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise Refusal(
+            "tracker_sink_unavailable",
+            f"{module} cannot be imported: {error}",
+            remedy=f"Install the extra: python -m pip install 'torchlens-conformance[{extra}]'.",
+            module=module,
+            extra=extra,
+        ) from error

@@ -1,0 +1,29 @@
+"""Readers: one a store, from a path to points. They never look at a live sink object."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .result import ReadResult, Unplaced
+
+if TYPE_CHECKING:
+    from .clearml import read_clearml
+    from .jsonl import read_jsonl
+    from .tensorboard import read_tensorboard
+    from .wandb import read_wandb
+
+_LAZY = {
+    "read_clearml": "clearml",
+    "read_jsonl": "jsonl",
+    "read_tensorboard": "tensorboard",
+    "read_wandb": "wandb",
+}
+
+__all__ = ["ReadResult", "Unplaced", "read_clearml", "read_jsonl", "read_tensorboard", "read_wandb"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

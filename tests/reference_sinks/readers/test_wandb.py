@@ -1,0 +1,386 @@
+"""read_wandb over real offline runs, against a second decoder of its own, and over damaged files."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("wandb")
+
+from reference_sinks.readers import ReadResult, read_wandb
+from reference_sinks.readers.wandb import read_wandb_notices
+from torchlens_conformance.protocol import HistogramPoint, Refusal, ScalarPoint, TextPoint
+
+HEADER = b":W&B\xe1\xbe\x00"
+BLOCK = 32 * 1024
+
+
+def run_file(folder: Path) -> Path:
+    (file,) = folder.glob("*.wandb")
+    return file
+
+
+def refused(path: Path, **arguments: Any) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        read_wandb(path, **arguments)
+    return caught.value
+
+
+# A second decoder, by hand: it shares no code with the reader and uses no message class of wandb.
+
+
+def raw_records(data: bytes) -> Iterator[bytes]:
+    """Yield the payloads of a log, block by block, trusting every checksum."""
+    parts = b""
+    for start in range(0, len(data), BLOCK):
+        block = data[start : start + BLOCK]
+        at = 7 if start == 0 else 0
+        while at + 7 <= len(block):
+            size, kind = struct.unpack_from("<HB", block, at + 4)
+            parts += block[at + 7 : at + 7 + size]
+            at += 7 + size
+            if kind in (1, 4):
+                yield parts
+                parts = b""
+
+
+def wire_fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield number and value of every field of a protobuf message."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+        else:
+            size = {1: 8, 5: 4}.get(key & 7) or varint()
+            yield key >> 3, message[at : at + size]
+            at += size
+
+
+def second_reading(file: Path) -> list[tuple[int, dict[tuple[str, ...], str]]]:
+    """Return step and {path: JSON text} of every history row: Record.history is field 2."""
+    rows = []
+    for record in raw_records(file.read_bytes()):
+        for number, history in wire_fields(record):
+            if number != 2 or not isinstance(history, bytes):
+                continue
+            step, items = 0, {}
+            for part, content in wire_fields(history):
+                if part == 2:
+                    step = dict(wire_fields(content)).get(1, 0)
+                elif part == 1:
+                    fields = list(wire_fields(content))
+                    path = tuple(value.decode() for key, value in fields if key == 2)
+                    path = path or tuple(value.decode() for key, value in fields if key == 1)
+                    items[path] = next(value.decode() for key, value in fields if key == 16)
+            rows.append((step, items))
+    return rows
+
+
+def placed_by_second_reading(file: Path) -> list[tuple[Any, ...]]:
+    """Return what every row holds, as plain tuples, in stored order."""
+    found: list[tuple[Any, ...]] = []
+    for step, items in second_reading(file):
+        for path, text in items.items():
+            tag = path[0]
+            if tag in ("_step", "_timestamp", "_runtime", "_wandb"):
+                continue
+            if (tag, "_type") in items:
+                entry = ("histogram", tag, step, items[tag, "values"], items[tag, "bins"])
+                if entry not in found:
+                    found.append(entry)
+            elif len(path) == 1 and text[0] == '"':
+                found.append(("text", tag, step, json.loads(text)))
+            elif len(path) == 1 and text[0] in "-0123456789NI":
+                found.append(("scalar", tag, step, float(text)))
+    return found
+
+
+def as_tuples(result: ReadResult) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for point in result:
+        if isinstance(point, ScalarPoint):
+            rows.append(("scalar", point.tag, point.step, float(point.value)))
+        elif isinstance(point, TextPoint):
+            rows.append(("text", point.tag, point.step, point.text))
+        elif isinstance(point, HistogramPoint):
+            rows.append(("histogram", point.tag, point.step, point.counts, point.edges))
+    return rows
+
+
+@pytest.mark.parametrize("name", ["stored_run", "relay_run", "killed_run"])
+def test_agrees_point_by_point_with_a_second_decoder(name: str, request: pytest.FixtureRequest) -> None:
+    """A hand-written decoder without wandb's messages reads the same points in the same order (FID-1)."""
+    folder = request.getfixturevalue(name).folder
+    result = read_wandb(folder, allow_torn=True)
+    ours, theirs = as_tuples(result), placed_by_second_reading(run_file(folder))
+    theirs = [
+        (*row[:3], tuple(map(int, json.loads(row[3]))), tuple(map(float, json.loads(row[4]))))
+        if row[0] == "histogram"
+        else row
+        for row in theirs
+        if row[0] != "histogram" or all(float(count).is_integer() for count in json.loads(row[3]))
+    ]
+    assert len(ours) == len(theirs) > 0
+    for mine, other in zip(ours, theirs):
+        assert mine == other or (mine[:3] == other[:3] and math.isnan(mine[3]) and math.isnan(other[3]))
+
+
+def test_a_finished_run_is_closed_and_says_what_was_inferred(stored_run: Any) -> None:
+    """The exit record makes a run closed; nothing is torn; the reader names itself (WANDB-1)."""
+    result = read_wandb(stored_run.folder)
+    assert (result.closed, result.torn, result.reader, result.notes) == (True, None, "read_wandb", ())
+
+
+def test_what_is_no_point_is_told(stored_run: Any) -> None:
+    """Truth values, nulls, lists and nested mappings are unplaced with their content (FID-1)."""
+    result = read_wandb(stored_run.folder)
+    told = {str(item.content["tag"]): (item.reason, item.content["value"]) for item in result.unplaced}
+    assert told == {
+        "truth": ("a truth value", True),
+        "null": ("a null", None),
+        "list": ("a list", [1, 2]),
+        "nested.a.b": ("a value inside a nested mapping", 1.5),
+    }
+    assert {item.content["step"] for item in result.unplaced} == {400}
+    assert ScalarPoint("plain", 400, 1) in result.points
+
+
+def test_wandbs_own_keys_are_no_points(stored_run: Any) -> None:
+    """Time, runtime and step of a row are not taken for series (WANDB-1)."""
+    assert not {"_step", "_timestamp", "_runtime", "_wandb"} & {
+        getattr(point, "tag", "") for point in read_wandb(stored_run.folder)
+    }
+
+
+def test_the_relay_is_read_as_it_is(relay_run: Any) -> None:
+    """Relayed rows carry a counter as step and global_step as a scalar; NaN and infinities are numbers (FID-1)."""
+    result = read_wandb(relay_run.folder)
+    rows = {point.step: point.value for point in result if isinstance(point, ScalarPoint) and point.tag == "s"}
+    steps = {
+        point.step: point.value for point in result if isinstance(point, ScalarPoint) and point.tag == "global_step"
+    }
+    assert [steps[step] for step in rows] == [100, 102, 104]
+    assert list(rows.values())[0] == 0.5 and math.isnan(list(rows.values())[1]) and list(rows.values())[2] == -math.inf
+    assert max(rows) < 100
+    (histogram,) = [point for point in result if isinstance(point, HistogramPoint)]
+    assert (histogram.tag, sum(histogram.counts), histogram.summary) == ("h", sum(range(63)), {})
+    assert "TensorBoard folders that wandb's relay was told to follow: 1" in result.notes
+    assert "event files that wandb keeps among the files of the run: 1" in result.notes
+
+
+def test_a_relayed_histogram_with_fractional_counts_is_kept_aside(relay_run: Any) -> None:
+    """600 buckets come back as 512 with fractional counts: unplaced, with counts and edges to measure (FID-1)."""
+    (item,) = read_wandb(relay_run.folder).unplaced
+    assert (item.reason, item.content["tag"]) == ("a histogram whose counts are not integers", "wide")
+    counts, edges = item.content["counts"], item.content["edges"]
+    assert isinstance(counts, tuple) and isinstance(edges, tuple)
+    assert (len(counts), len(edges)) == (512, 513) and sum(counts) == pytest.approx(600)
+
+
+def test_notices_name_what_wandb_dropped(stored_run: Any, tmp_path: Path) -> None:
+    """The log's warning about the ignored row is found; a folder without a log has none (FID-1)."""
+    notices = read_wandb_notices(stored_run.folder)
+    assert len([line for line in notices if "ignoring partial history record" in line and '"step": 5' in line]) == 1
+    assert not [line for line in notices if "featurechecker" in line or "runupserter" in line]
+    shutil.copy(run_file(stored_run.folder), tmp_path)
+    assert read_wandb_notices(tmp_path) == ()
+
+
+def test_notices_are_counted_and_capped(tmp_path: Path) -> None:
+    """Equal notices are one line with a count; at most 50 lines; malformed lines are passed over (FID-1)."""
+    (tmp_path / "run.wandb").write_bytes(HEADER)
+    (tmp_path / "logs").mkdir()
+    lines = [{"level": "WARN", "msg": "tensorboard: same", "time": str(number), "step": number} for number in range(3)]
+    lines += [{"level": "ERROR", "msg": f"handler: number {number}"} for number in range(80)]
+    lines += [{"level": "INFO", "msg": "handler: fine"}]
+    (tmp_path / "logs" / "debug-internal.log").write_text("\n".join(map(json.dumps, lines)) + "\n{broken\n[]\n")
+    notices = read_wandb_notices(tmp_path)
+    assert notices[0] == 'WARN tensorboard: same {"step": 0} (3 times)'
+    assert len(notices) == 50 and notices[-1] == "and 32 further kinds of notices"
+
+
+def test_places_are_found_or_refused_by_name(stored_run: Any, tmp_path: Path) -> None:
+    """A file, a run's folder and a folder with one run are read; none, several or an empty file refuse (WANDB-1)."""
+    file = run_file(stored_run.folder)
+    sizes = {len(read_wandb(place)) for place in (file, file.parent, file.parent.parent, file.parent.parent.parent)}
+    assert len(sizes) == 1
+    assert refused(tmp_path / "none").code == "reader_path_missing"
+    assert refused(tmp_path).code == "reader_file_empty"
+    for name in ("offline-run-1", "offline-run-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run-1.wandb").write_bytes(b"")
+    assert refused(tmp_path).code == "reader_file_foreign"
+    assert refused(tmp_path / "offline-run-1").code == "reader_file_empty"
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"hello, this is text", "reader_file_foreign"),
+        (b":W&C\xe1\xbe\x00", "reader_file_foreign"),
+        (b"x", "reader_file_foreign"),
+        (b":W&B\xe1", "reader_file_truncated"),
+        (b":W&B\xe1\xbe\x01", "reader_version_unsupported"),
+    ],
+)
+def test_other_files_refuse_by_name(tmp_path: Path, content: bytes, code: str) -> None:
+    """Foreign bytes, a cut header and a later version each have their own refusal (WANDB-1)."""
+    file = tmp_path / "run.wandb"
+    file.write_bytes(content)
+    assert refused(file).code == code
+
+
+def whole_records(data: bytes) -> list[tuple[int, int]]:
+    """Return start and end of every record of a log."""
+    found, start, at = [], None, 7
+    while at + 7 <= len(data):
+        if BLOCK - at % BLOCK < 7:
+            at += BLOCK - at % BLOCK
+            continue
+        size, kind = struct.unpack_from("<HB", data, at + 4)
+        start = at if start is None else start
+        at += 7 + size
+        if kind in (1, 4):
+            found.append((start, at))
+            start = None
+    return found
+
+
+def test_a_cut_file_reads_up_to_its_last_whole_record(relay_run: Any, tmp_path: Path) -> None:
+    """A cut at many bytes names its offset and loses no row before it; without allow_torn it refuses (FID-1)."""
+    file = run_file(relay_run.folder)
+    data, whole = file.read_bytes(), read_wandb(file).points
+    records = whole_records(data)
+    ends = [7, *(end for _, end in records)]
+    cut = tmp_path / "run.wandb"
+    sizes = sorted({*range(7, len(data), 61), *ends, *(end - 1 for end in ends[1:]), BLOCK - 1, BLOCK, BLOCK + 1})
+    lengths = []
+    for size in (size for size in sizes if size < len(data)):
+        cut.write_bytes(data[:size])
+        result = read_wandb(cut, allow_torn=True)
+        lengths.append(len(result))
+        assert [repr(point) for point in result] == [repr(point) for point in whole[: len(result)]]
+        assert result.closed is False
+        if size in ends:
+            assert result.torn is None
+        else:
+            before = max(end for end in ends if end <= size)
+            refusal = refused(cut)
+            assert refusal.code == "reader_file_truncated"
+            assert refusal.fields["points_before"] == len(result)
+            assert before <= refusal.fields["offset"] < before + 7 + 7  # type: ignore[operator]
+            assert result.torn is not None and f"byte {refusal.fields['offset']};" in result.torn
+    assert lengths == sorted(lengths) and lengths[0] == 0 and lengths[-1] == len(whole)
+
+
+def test_every_flipped_byte_is_found(relay_run: Any, tmp_path: Path) -> None:
+    """No flipped byte gives a silently different result: the damage is named at its place (FID-1)."""
+    data = run_file(relay_run.folder).read_bytes()
+    flipped = tmp_path / "run.wandb"
+    for position in range(0, len(data), 97):
+        flipped.write_bytes(data[:position] + bytes([data[position] ^ 0x10]) + data[position + 1 :])
+        code = refused(flipped).code
+        # A length that grows past the end of the file cannot be told from a cut.
+        assert code in ("reader_file_corrupt", "reader_file_truncated") or position < 7, position
+
+
+def framed(*payloads: bytes) -> bytes:
+    """Return a log of records that each fit into the first block."""
+    log = HEADER
+    for payload in payloads:
+        log += struct.pack("<IHB", zlib.crc32(payload, zlib.crc32(b"\x01")), len(payload), 1) + payload
+    return log
+
+
+def row(items: dict[tuple[str, ...] | str, str], step: int | None) -> bytes:
+    """Return a Record with one history row; a text key uses the field ``key`` of older versions."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    record = Record()
+    if step is not None:
+        record.history.step.num = step
+    for path, text in items.items():
+        if isinstance(path, str):
+            record.history.item.add(key=path, value_json=text)
+        else:
+            record.history.item.add(nested_key=path, value_json=text)
+    return bytes(record.SerializeToString())
+
+
+def test_older_and_odd_rows_are_read_or_told(tmp_path: Path) -> None:
+    """Plain keys, packed bins, a step among the items, malformed JSON and a row without step (WANDB-1)."""
+    packed = '{"_type": "histogram", "packedBins": {"min": 0, "size": 0.5, "count": 2}, "values": [1, 2]}'
+    file = tmp_path / "run.wandb"
+    file.write_bytes(
+        framed(
+            row({"a": "1.5", "_step": "7"}, None),
+            row({"h": '{"_type": "histogram", "bins": [0, 1], "values": [3]}'}, 8),
+            row({"p": packed, "_step": "9"}, 9),
+            row(
+                {"bad": "{", "table": '{"_type": "table-file"}', "map": '{"k": 1}', "short": '{"_type": "histogram"}'},
+                10,
+            ),
+            row({("t", "_type"): '"image-file"', ("t", "size"): "3"}, 11),
+            row({"lost": "1"}, None),
+            row({"minus": "-1"}, -4),
+        )
+    )
+    result = read_wandb(file)
+    assert result.points == (
+        ScalarPoint("a", 7, 1.5),
+        HistogramPoint("h", 8, (3,), (0.0, 1.0)),
+        HistogramPoint("p", 9, (1, 2), (0.0, 0.5, 1.0)),
+    )
+    assert [item.reason for item in result.unplaced] == [
+        "a value that is no JSON",
+        "a value of type table-file",
+        "a mapping",
+        "a histogram that is not whole",
+        "a value of type image-file",
+        "a row without a step",
+        "a value that no point can hold",
+    ]
+    assert result.unplaced[4].content["value"] == {"_type": "image-file", "size": 3}
+    assert result.notes == ("histograms with packed edges: 1",) and result.closed is False
+
+
+def test_a_missing_package_names_its_extra(program: Callable[..., Any], tmp_path: Path) -> None:
+    """Without wandb the reader refuses and names the extra; a path is judged first (PROT-9)."""
+    (tmp_path / "run.wandb").write_bytes(HEADER)
+    finished = program(
+        """
+import json, sys
+sys.modules["wandb"] = None
+from reference_sinks.readers import read_wandb
+from torchlens_conformance.protocol import Refusal
+told = []
+for place in ("run.wandb", "none"):
+    try:
+        read_wandb(place)
+    except Refusal as refusal:
+        told += [refusal.code, refusal.fields.get("extra")]
+print(json.dumps(told))
+"""
+    )
+    assert finished.printed == ["tracker_sink_unavailable", "wandb", "reader_path_missing", None]

@@ -1,0 +1,149 @@
+"""The ledger: what each sink took, and the first failure of each (PROT-4..6, PROT-8).
+
+One failing sink never starves the others, and never reaches the code that computes the points.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from .capabilities import CAPABILITY_METHODS, advertised_capabilities, require_capabilities
+from .delivery import RelayState
+from .points import Point
+from .refusals import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFailure:
+    """The first failure of a sink.
+
+    Args:
+        where: The method that raised.
+        exception_type: The exception's class name.
+        text: ``str(exception)``.
+        code: The refusal code, or None for any other exception.
+    """
+
+    where: str
+    exception_type: str
+    text: str
+    code: str | None = None
+
+
+@dataclass(slots=True)
+class LedgerRow:
+    """What one sink of a session took.
+
+    Args:
+        name: The class name, with ``#2`` and so on for further objects of one class (ATTACH-1).
+        sink: The sink object.
+        capabilities: The words it advertised when it was entered.
+        emitted: Points it took without raising, by capability word.
+        failure: The first failure, or None.
+        notes: What else a reader of the report should know.
+    """
+
+    name: str
+    sink: object
+    capabilities: frozenset[str]
+    emitted: Counter[str] = field(default_factory=Counter)
+    failure: SinkFailure | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def delivery(self) -> RelayState:
+        """How far the points are known to have come, never more than the evidence. Clause: PROT-8."""
+        hook = getattr(self.sink, "relay_state", None)
+        if callable(hook):
+            try:
+                state = hook()
+            except Exception as error:
+                return RelayState("computed", f"relay_state() raised {type(error).__name__}: {error}")
+            if isinstance(state, RelayState):
+                return state
+        taken = sum(self.emitted.values())
+        if taken:
+            return RelayState("emitted", f"{taken} points were taken without an error")
+        return RelayState("computed", "no point was taken yet")
+
+    def as_dict(self) -> dict[str, object]:
+        """The row as plain values."""
+        delivery = self.delivery
+        failure = self.failure
+        return {
+            "name": self.name,
+            "emitted": dict(self.emitted),
+            "failed": None if failure is None else f"{failure.where}: {failure.exception_type}: {failure.text}",
+            "failed_code": None if failure is None else failure.code,
+            "delivery": delivery.state,
+            "evidence": delivery.evidence,
+            "notes": list(self.notes),
+        }
+
+
+class Ledger:
+    """The sinks of one session, with a row each.
+
+    Args:
+        sinks: The sink objects, in order.
+
+    Raises ``tracker_sink_duplicate`` and ``tracker_sink_invalid``, before anything is emitted.
+    Clause: PROT-3, PROT-5, PROT-6, ATTACH-1.
+    """
+
+    def __init__(self, sinks: Iterable[object]) -> None:
+        self.rows: list[LedgerRow] = []
+        names: Counter[str] = Counter()
+        for sink in sinks:
+            kind = type(sink).__name__
+            if any(row.sink is sink for row in self.rows):
+                raise Refusal(
+                    "tracker_sink_duplicate",
+                    f"One {kind} was listed twice.",
+                    remedy="List each sink object once; for two stores make two sinks.",
+                    sink=kind,
+                )
+            names[kind] += 1
+            name = kind if names[kind] == 1 else f"{kind}#{names[kind]}"
+            self.rows.append(LedgerRow(name, sink, advertised_capabilities(sink)))
+
+    def require(self, capabilities: Iterable[str]) -> None:
+        """Check every sink against every word. Raises ``tracker_sink_capability_missing``. Clause: PROT-4."""
+        require_capabilities([(row.name, row.sink) for row in self.rows], capabilities)
+
+    def deliver(self, point: Point) -> None:
+        """Hand ``point`` to every healthy sink that advertises its kind.
+
+        An exception of a sink latches its row; ``KeyboardInterrupt`` and ``SystemExit`` pass. Clause: PROT-5.
+        """
+        word = point.capability
+        method = CAPABILITY_METHODS[word]
+        for row in self.rows:
+            if row.failure is None and word in row.capabilities and self._attempt(row, method, point):
+                row.emitted[word] += 1
+
+    def flush(self) -> None:
+        """Flush every sink that has not failed; a failure latches its row. Clause: PROT-6."""
+        for row in self.rows:
+            if row.failure is None:
+                self._attempt(row, "flush")
+
+    def close(self) -> None:
+        """Flush, then close every sink, failed ones too; neither attempt prevents the other. Clause: PROT-6."""
+        self.flush()
+        for row in self.rows:
+            self._attempt(row, "close")
+
+    def _attempt(self, row: LedgerRow, method: str, *arguments: object) -> bool:
+        call: Callable[..., object] = getattr(row.sink, method)
+        try:
+            call(*arguments)
+        except Exception as error:
+            # The first failure is the one that explains the rest.
+            if row.failure is None:
+                code = error.code if isinstance(error, Refusal) else None
+                row.failure = SinkFailure(method, type(error).__name__, str(error), code)
+            return False
+        return True

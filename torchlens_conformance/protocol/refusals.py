@@ -1,0 +1,129 @@
+"""Typed refusals: a stable code, the offending fields and a way out (PROT-9).
+
+The table :data:`REFUSAL_CODES` is the one list of codes; the docs page of refusals is made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
+    {
+        # Protocol and sinks.
+        "tracker_sink_invalid": "The object is not a sink, or advertises an unknown capability word.",
+        "tracker_sink_capability_missing": "A requested capability is not advertised by the sink.",
+        "tracker_sink_duplicate": "The same sink object was listed twice.",
+        "tracker_sink_closed": "Something was emitted to, or attached to, a closed sink.",
+        "tracker_sink_unavailable": "A package that the sink or reader needs is not installed.",
+        "tracker_sink_path_exists": "The path already holds data and neither resume nor overwrite was asked for.",
+        "tracker_sink_path_locked": "Another writer holds the path.",
+        "tracker_sink_write_failed": "The store did not take the whole row; what stood there before is intact.",
+        "tracker_sink_forked": "A forked child used a sink that belongs to its parent.",
+        "tracker_sink_settings_invalid": "A setting of the sink is not one of the allowed values.",
+        "tracker_point_unsupported": "The sink was handed a point of a kind that it does not advertise.",
+        "tracker_value_unsupported": "The store cannot carry this value unchanged.",
+        "tracker_step_regressed": "The store would drop this row, since a larger step was already written.",
+        "tracker_histogram_bucket_cap": "The histogram has more buckets than the store keeps.",
+        "tracker_relay_histogram_unsupported": "A relay is attached that rebuilds histograms wrong.",
+        "tracker_tag_unsafe": "A tag is outside the safe grammar, or outside what the store can carry.",
+        "tracker_name_invalid": "A session name or namespace is not one safe, non-empty component.",
+        # Points and grids.
+        "point_field_invalid": "A field of a point has the wrong type or value.",
+        "point_step_invalid": "A step is not an integer in 0 .. 2**63-1.",
+        "grid_invalid": "A histogram grid descriptor is malformed.",
+        "grid_mismatch": "Histograms over different grids were merged or compared as one.",
+        # Statistics.
+        "statistics_dtype_unsupported": "Statistics are defined for float64, float32, float16 and bfloat16 only.",
+        "statistics_layout_unsupported": "Statistics need a dense tensor that holds data.",
+        "statistics_backend_unavailable": "The requested statistics backend cannot run here.",
+        # Readers.
+        "reader_path_missing": "There is nothing at the path.",
+        "reader_file_empty": "The file or folder holds no data.",
+        "reader_file_foreign": "The file is of another kind.",
+        "reader_file_truncated": "The file ends in the middle of a record.",
+        "reader_file_corrupt": "A record in the middle of the file does not check.",
+        "reader_version_unsupported": "The file was written by a later version of its format.",
+        # Specification.
+        "spec_clause_unknown": "No clause has this id.",
+        # Fidelity.
+        "fidelity_route_unknown": "No route has this id.",
+        "fidelity_checkpoint_invalid": "The checkpoint folder does not hold a distilgpt2 model.",
+        "fidelity_fixture_invalid": "The fixture of sent points does not match its digest.",
+        "fidelity_result_invalid": "A file of measured results does not validate against its schema.",
+        "fidelity_output_invalid": "The output folder cannot be written.",
+    }
+)
+"""Every refusal code with its meaning, in one line each (PROT-9)."""
+
+
+class _Fields(dict[str, object]):
+    """The fields of one refusal; ``fields["code"]`` reads the code as well, as torchlens spells it."""
+
+    def __init__(self, code: str, fields: Mapping[str, object]) -> None:
+        super().__init__(fields)
+        self._code = code
+
+    def __missing__(self, key: str) -> object:
+        if key == "code":
+            return self._code
+        raise KeyError(key)
+
+
+class Refusal(Exception):
+    """A typed "no": raised before any side effect, never for a bug of ours.
+
+    Args:
+        code: A key of :data:`REFUSAL_CODES`; callers branch on it.
+        message: What was wrong, one sentence.
+        remedy: What the caller can do about it, one sentence.
+        **fields: The offending values by name; they must be picklable.
+
+    Attributes:
+        code: The stable code.
+        fields: The offending values; ``fields["code"]`` is the code too.
+        remedy: The way out.
+
+    Clause: PROT-9.
+    """
+
+    def __init__(self, code: str, message: str, *, remedy: str, **fields: object) -> None:
+        if code not in REFUSAL_CODES:
+            raise LookupError(f"refusal code {code!r} stands in no table; add it to REFUSAL_CODES")
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.remedy = remedy
+        self.fields: dict[str, object] = _Fields(code, fields)
+
+    def __str__(self) -> str:
+        """Code, message, fields and remedy in one text."""
+        shown = ", ".join(f"{key}={_short(value)}" for key, value in self.fields.items())
+        return f"[{self.code}] {self.message}{f' ({shown})' if shown else ''} Remedy: {self.remedy}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by arguments, so that a refusal crosses process borders whole."""
+        return (_rebuild, (self.code, self.message, self.remedy, dict(self.fields)))
+
+    def as_dict(self) -> dict[str, object]:
+        """The refusal as plain values: code, message, fields (as text where needed) and remedy."""
+        fields = {key: value if _is_plain(value) else repr(value) for key, value in self.fields.items()}
+        return {"code": self.code, "message": self.message, "fields": fields, "remedy": self.remedy}
+
+
+def documented_codes() -> Iterator[tuple[str, str]]:
+    """Yield every code with its meaning, in the order of the table."""
+    yield from REFUSAL_CODES.items()
+
+
+def _rebuild(code: str, message: str, remedy: str, fields: dict[str, object]) -> Refusal:
+    return Refusal(code, message, remedy=remedy, **fields)
+
+
+def _short(value: object, *, limit: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, (str, int, float, bool))
