@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias
 
 from torchlens_conformance.protocol import GraphPoint, HistogramPoint, Point, ScalarPoint, TextPoint
 from torchlens_conformance.protocol.compare import (
@@ -22,6 +23,7 @@ from .grids import GRIDS
 from .probes import ROOT
 from .received import Received, ReceivedHistogram, ReceivedScalar
 from .stimulus import grid_of
+from .verdicts import MASS_TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +60,32 @@ class Series:
     extra: list[Any] = field(default_factory=list)
 
 
-def match(sent: Sequence[Any], received: Iterable[Any], key: Callable[[Any], Any]) -> Series:
+StoredTag: TypeAlias = Callable[[str, str], str]
+"""From a sent tag and its capability word to the name under which the store keeps it."""
+
+
+def same_tag(tag: str, capability: str) -> str:
+    """Return the tag: a store that renames nothing."""
+    return tag
+
+
+def match(
+    sent: Sequence[Any], received: Iterable[Any], key: Callable[[Any], Any], stored_tag: StoredTag = same_tag
+) -> Series:
     """Match items by tag, then within each tag as :func:`align_series` does.
 
     Args:
         sent: Points, in sending order.
         received: Received items of the same kind, in stored order.
         key: What tells items of one series apart beside the step.
+        stored_tag: Under which name the store keeps a sent tag.
     """
     by_tag: dict[str, list[Any]] = {}
     for item in received:
         by_tag.setdefault(item.tag, []).append(item)
     groups: dict[str, list[Any]] = {}
     for point in sent:
-        groups.setdefault(point.tag, []).append(point)
+        groups.setdefault(stored_tag(point.tag, point.capability), []).append(point)
     series = Series(len(sent))
     for tag, points in groups.items():
         found = by_tag.get(tag, [])
@@ -87,20 +101,22 @@ def match(sent: Sequence[Any], received: Iterable[Any], key: Callable[[Any], Any
     return series
 
 
-def measure(sent: Sequence[Point], received: Received, *, capabilities: Iterable[str]) -> list[Cell]:
+def measure(
+    sent: Sequence[Point], received: Received, *, capabilities: Iterable[str], stored_tag: StoredTag = same_tag
+) -> list[Cell]:
     """Return every cell of one route but the writer-first one, in the order of the rows.
 
     Args:
         sent: Data points and probes, as they were sent.
         received: What the store gave back.
         capabilities: The words that the route's sink advertises; rows of other kinds are given nothing to send.
+        stored_tag: Under which name the store keeps a sent tag.
     """
+    find = partial(match, stored_tag=stored_tag)
     words = frozenset(capabilities)
     data = [point for point in sent if not _is_probe(point)]
-    scalars = match([p for p in data if isinstance(p, ScalarPoint)], received.scalars, _scalar_key)
-    grids = {
-        grid: match([p for p in data if grid_of(p) == grid], received.histograms, _histogram_key) for grid in GRIDS
-    }
+    scalars = find([p for p in data if isinstance(p, ScalarPoint)], received.scalars, _scalar_key)
+    grids = {grid: find([p for p in data if grid_of(p) == grid], received.histograms, _histogram_key) for grid in GRIDS}
     cells = [_scalar_values("scalars", scalars, received), _steps("scalar-steps", None, scalars, received, "scalar")]
     differences = {grid: _differences(series) for grid, series in grids.items()}
     for grid, series in grids.items():
@@ -111,26 +127,28 @@ def measure(sent: Sequence[Point], received: Received, *, capabilities: Iterable
         cells.append(_summary(grid, series, received))
     for grid, series in grids.items():
         cells.append(_steps("histogram-steps", grid, series, received, "histogram"))
-    cells.append(_bucket_cap(_probe(sent, HistogramPoint, "buckets"), received))
+    cells.append(
+        _bucket_cap(find(_probe(sent, HistogramPoint, "buckets"), received.histograms, _histogram_key), received)
+    )
     cells.append(_graph([p for p in sent if isinstance(p, GraphPoint)] if "graph" in words else [], received))
     texts = [p for p in sent if isinstance(p, TextPoint)] if "text_manifest" in words else []
-    cells.append(_unchanged("text", match(texts, received.texts, lambda item: item.text), received, _same_text))
-    nonfinite = match(_probe(sent, ScalarPoint, "nonfinite"), received.scalars, _scalar_key)
+    cells.append(_unchanged("text", find(texts, received.texts, lambda item: item.text), received, _same_text))
+    nonfinite = find(_probe(sent, ScalarPoint, "nonfinite"), received.scalars, _scalar_key)
     cells.append(_unchanged("nonfinite", nonfinite, received, _same_number))
-    precision = match(_probe(sent, ScalarPoint, "precision"), received.scalars, _scalar_key)
+    precision = find(_probe(sent, ScalarPoint, "precision"), received.scalars, _scalar_key)
     cells.append(_scalar_values("precision", precision, received))
-    large = match(_probe(sent, ScalarPoint, "large-steps"), received.scalars, _scalar_key)
+    large = find(_probe(sent, ScalarPoint, "large-steps"), received.scalars, _scalar_key)
     cells.append(_unchanged("large-steps", large, received, _same_step))
     cells.append(_tags(_probe(sent, ScalarPoint, "tags"), received))
     cells.append(_delivered(scalars, grids, received))
     return cells
 
 
-def measure_writer_first(sent: Sequence[Point], received: Received | None) -> Cell:
+def measure_writer_first(sent: Sequence[Point], received: Received | None, *, stored_tag: StoredTag = same_tag) -> Cell:
     """Return the cell of the run whose writer was constructed before the relay; None means the route has no relay."""
     if received is None:
         return Cell("writer-first", None, {"sent": 0, "arrived": 0, "delivered": None})
-    series = match([p for p in sent if isinstance(p, ScalarPoint)], received.scalars, _scalar_key)
+    series = match([p for p in sent if isinstance(p, ScalarPoint)], received.scalars, _scalar_key, stored_tag)
     return Cell("writer-first", None, _arrival(series, received, "scalar"), tuple(received.shown[:3]))
 
 
@@ -185,7 +203,7 @@ def _scalar_values(row: str, series: Series, received: Received) -> Cell:
     numbers = _arrival(series, received, "scalar")
     errors = [(value_error(p.value, r.value), p, r) for p, r in series.pairs]
     numbers["value_error"] = max((error for error, _, _ in errors), default=None)
-    numbers["float32_equal"] = all(same_value(as_float32(p.value), r.value) for _, p, r in errors)
+    numbers["float32_equal"] = all(same_value(as_float32(p.value), as_float32(r.value)) for _, p, r in errors)
     numbers["finite_kept"] = all(isfinite(p.value) == isfinite(r.value) for _, p, r in errors)
     changed = [item for item in errors if item[0] > 0]
     if row != "precision":
@@ -203,7 +221,12 @@ def _steps(row: str, grid: str | None, series: Series, received: Received, kind:
     numbers["step_map"] = {
         step: sorted(found, key=lambda value: -1 if value is None else value) for step, found in step_map.items()
     }
-    return Cell(row, grid, numbers, tuple(_missing_evidence(series, received, kind)))
+    labels = dict.fromkeys(f"step {r.step}, labelled {r.step_label!r}" for _, r in series.pairs if _labelled(r))
+    return Cell(row, grid, numbers, (*list(labels)[:3], *_missing_evidence(series, received, kind)))
+
+
+def _labelled(item: Any) -> bool:
+    return getattr(item, "step_label", None) is not None
 
 
 def _differences(series: Series) -> list[HistogramDifference]:
@@ -228,22 +251,26 @@ def _edges(grid: str, series: Series, differences: Sequence[HistogramDifference]
     numbers["edges_sent"] = max((len(p.edges) for p, _ in series.pairs), default=None)
     numbers["edges_received"] = sorted({len(r.edges) for _, r in series.pairs if r.edges is not None})[:8]
     numbers["edge_decimals"] = _decimals([r for _, r in series.pairs])
+    numbers["edges_labelled"] = sorted({len(r.edge_labels) for _, r in series.pairs if r.edge_labels})[:8]
     shown = [
-        f"{p.tag}: sent {_some(p.edges)}, received {_some(r.edges or ())}"
+        f"{p.tag}: sent {_some(p.edges)}, received {_some(r.edges or r.edge_labels)}"
         for (p, r), d in zip(series.pairs, differences)
         if d.edge_error_inner or d.edge_error_outer
     ]
     return Cell("histogram-edges", grid, numbers, (*shown[:1], *_missing_evidence(series, received, "histogram")))
 
 
-def _some(edges: Sequence[float]) -> str:
+def _some(edges: Sequence[float | str]) -> str:
     shown = [repr(edge) for edge in edges[:3]]
     return f"[{', '.join(shown)}{', ...' if len(edges) > 3 else ''}]"
 
 
 def _decimals(histograms: Sequence[ReceivedHistogram], *, most: int = 6) -> int | None:
-    """The fewest decimals that write every received edge in full, or None when more than ``most`` are needed."""
-    edges = {edge for histogram in histograms for edge in histogram.edges or ()}
+    """The fewest decimals that write every received edge in full, or None when more than ``most`` are needed.
+
+    Where a store has no edges, the numbers in its labels are taken for them.
+    """
+    edges = {edge for histogram in histograms for edge in histogram.edges or map(float, histogram.edge_labels)}
     for decimals in range(most + 1):
         if edges and all(round(edge, decimals) == edge for edge in edges):
             return decimals
@@ -268,10 +295,10 @@ def _summary(grid: str, series: Series, received: Received) -> Cell:
     return Cell("summary", grid, numbers, tuple(_missing_evidence(series, received, "histogram")))
 
 
-def _bucket_cap(points: Sequence[HistogramPoint], received: Received) -> Cell:
-    series = match(points, received.histograms, _histogram_key)
+def _bucket_cap(series: Series, received: Received) -> Cell:
+    points = [point for point, _ in series.pairs] + series.missing
     numbers = _arrival(series, received, "histogram")
-    sizes: dict[str, Any] = {str(len(point.counts)): "missing" for point in points}
+    sizes: dict[str, Any] = {str(size): "missing" for size in sorted(len(point.counts) for point in points)}
     refused = {item.tag for item in received.refused}
     exact = rebinned = 0
     for point, difference in zip([p for p, _ in series.pairs], _differences(series)):
@@ -279,7 +306,7 @@ def _bucket_cap(points: Sequence[HistogramPoint], received: Received) -> Cell:
             exact += 1
             outcome: Any = "exact"
         else:
-            rebinned += difference.integral and abs(difference.mass_kept - 1) <= 1e-9
+            rebinned += abs(difference.mass_kept - 1) <= MASS_TOLERANCE
             outcome = {"buckets": difference.buckets, "mass_kept": difference.mass_kept}
         sizes[str(len(point.counts))] = outcome
     for point in series.missing:

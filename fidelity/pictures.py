@@ -10,7 +10,7 @@ from torchlens_conformance.protocol import HistogramPoint, Point
 from torchlens_conformance.protocol.compare import spread_evenly
 
 from .grids import GRIDS
-from .measure import match
+from .measure import StoredTag, match
 from .received import Received
 from .stimulus import grid_of
 
@@ -21,7 +21,7 @@ STEP = 104
 """The step that is drawn."""
 
 
-def picture_data(sent: Sequence[Point], received: Received) -> dict[str, Any]:
+def picture_data(sent: Sequence[Point], received: Received, stored_tag: StoredTag) -> dict[str, Any]:
     """Return, for each grid, the drawn histogram's sent counts and edges and the received mass on the same buckets.
 
     ``received`` is None where nothing came back; ``buckets`` is how many buckets came back.
@@ -31,7 +31,9 @@ def picture_data(sent: Sequence[Point], received: Received) -> dict[str, Any]:
         chosen = [
             p for p in sent if isinstance(p, HistogramPoint) and grid_of(p) == grid and p.tag.endswith(f"/{LEAF}")
         ]
-        pairs = {p.step: r for p, r in match(chosen, received.histograms, lambda item: tuple(item.counts)).pairs}
+        pairs = {
+            p.step: r for p, r in match(chosen, received.histograms, lambda item: tuple(item.counts), stored_tag).pairs
+        }
         point = next((p for p in chosen if p.step == STEP), None)
         if point is None:
             continue

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from reference_sinks.readers import ReadResult
 from torchlens_conformance.protocol import GraphPoint, HistogramPoint, Point, ScalarPoint, TextPoint
@@ -21,13 +21,25 @@ class ReceivedScalar:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedHistogram:
-    """One histogram found in the store; counts need not be integers and edges may be missing."""
+    """One histogram found in the store; counts need not be integers and edges may be missing.
+
+    Args:
+        tag: The series, as it is stored.
+        step: The step, as it is stored.
+        counts: As many as were stored.
+        edges: One more than counts, or None when positions were not stored.
+        summary: The fields that were stored.
+        edge_labels: Texts that stand for some of the positions.
+        step_label: A text that stands for the step.
+    """
 
     tag: str
     step: int | None
     counts: tuple[int | float, ...]
     edges: tuple[float, ...] | None
     summary: Mapping[str, object] = field(default_factory=dict)
+    edge_labels: tuple[str, ...] = ()
+    step_label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,57 +86,52 @@ class Received:
     notes: tuple[str, ...] = ()
 
 
-def from_points(
-    points: Sequence[Point],
-    *,
-    histograms: Sequence[ReceivedHistogram] = (),
-    refused: Sequence[Refused] = (),
-    shown: Sequence[str] = (),
-    logged: Sequence[str] = (),
-    notes: Sequence[str] = (),
-) -> Received:
-    """Arrange points as received ones; ``histograms`` adds those that are no points of the protocol."""
+def from_points(points: Iterable[Point]) -> Received:
+    """Arrange points as received ones."""
+    kept = tuple(points)
     return Received(
-        scalars=tuple(ReceivedScalar(p.tag, p.step, p.value) for p in points if isinstance(p, ScalarPoint)),
-        histograms=(
-            *(
-                ReceivedHistogram(p.tag, p.step, p.counts, p.edges, p.summary)
-                for p in points
-                if isinstance(p, HistogramPoint)
-            ),
-            *histograms,
+        scalars=tuple(ReceivedScalar(p.tag, p.step, p.value) for p in kept if isinstance(p, ScalarPoint)),
+        histograms=tuple(
+            ReceivedHistogram(p.tag, p.step, p.counts, p.edges, p.summary)
+            for p in kept
+            if isinstance(p, HistogramPoint)
         ),
-        texts=tuple(ReceivedText(p.tag, p.step, p.text) for p in points if isinstance(p, TextPoint)),
-        graphs=tuple(p.graph for p in points if isinstance(p, GraphPoint)),
-        refused=tuple(refused),
-        shown=tuple(shown),
-        logged=tuple(logged),
-        notes=tuple(notes),
+        texts=tuple(ReceivedText(p.tag, p.step, p.text) for p in kept if isinstance(p, TextPoint)),
+        graphs=tuple(p.graph for p in kept if isinstance(p, GraphPoint)),
     )
 
 
-def surface_histograms(result: ReadResult) -> list[ReceivedHistogram]:
-    """Turn ClearML's histogram surfaces, which are no points, into received histograms.
+def from_result(result: ReadResult, *, logged: Sequence[str] = ()) -> Received:
+    """Arrange what a reader gave: its points, and the histograms among what it could not place.
 
-    Each stored surface of a series repeats the ones before it; only rows that a later surface adds are new.
+    A histogram with fractional counts, or without edges, is no point of the protocol; a reader reports it as unplaced,
+    with ``tag``, ``step``, ``counts`` and ``edges`` in its content.
     """
-    latest: dict[str, Mapping[str, object]] = {}
-    for item in result.unplaced:
-        if item.reason == "histogram surface":
-            latest[str(item.content["tag"])] = item.content
-    histograms = []
-    for tag, content in latest.items():
-        histograms.extend(_surface_rows(tag, content))
-    return histograms
+    received = from_points(result.points)
+    odd = tuple(
+        ReceivedHistogram(
+            str(item.content["tag"]), _step(item.content["step"]), _tuple(item.content["counts"]), _edges(item.content)
+        )
+        for item in result.unplaced
+        if {"tag", "step", "counts", "edges"} <= item.content.keys()
+    )
+    return replace(received, histograms=(*received.histograms, *odd), logged=tuple(logged), notes=result.notes)
 
 
-def _surface_rows(tag: str, content: Mapping[str, object]) -> list[ReceivedHistogram]:
-    raise NotImplementedError
+def with_histograms(received: Received, histograms: Iterable[ReceivedHistogram]) -> Received:
+    """Return ``received`` with further histograms behind its own."""
+    return replace(received, histograms=(*received.histograms, *histograms))
 
 
-def by_tag(items: Sequence[ReceivedScalar]) -> dict[str, list[ReceivedScalar]]:
-    """Group scalars by tag, keeping the order."""
-    grouped: dict[str, list[ReceivedScalar]] = defaultdict(list)
-    for item in items:
-        grouped[item.tag].append(item)
-    return grouped
+def _step(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _tuple(values: object) -> tuple[Any, ...]:
+    if not isinstance(values, (list, tuple)):
+        raise TypeError(f"counts and edges are sequences, not {type(values).__name__}")
+    return tuple(values)
+
+
+def _edges(content: Mapping[str, object]) -> tuple[float, ...] | None:
+    return None if content["edges"] is None else _tuple(content["edges"])

@@ -124,8 +124,8 @@ SPOILS: Mapping[str, Spoil] = {
         f"{', '.join(NONFINITE)} become 0", _probe_scalars("nonfinite", _zero_for_nonfinite), words.REWRITTEN
     ),
     "precision": Spoil(
-        "integers cut to 24 bits, the rest kept",
-        _probe_scalars("precision", lambda s: replace(s, value=16777216.0) if s.value == 16777217 else s),
+        "0.1 becomes 0.1001",
+        _probe_scalars("precision", lambda s: replace(s, value=0.1001) if s.value == 0.1 else s),
         words.ROUNDED,
     ),
     "large-steps": Spoil("steps modulo 2**31", _probe_scalars("large-steps", _half_step), words.REWRITTEN),

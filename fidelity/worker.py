@@ -12,7 +12,7 @@ import os
 import pickle
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +65,12 @@ def measure_route(arguments: argparse.Namespace) -> None:
     else:
         first = _received(arguments.place / WRITER_FIRST, route.read) if route.send_writer_first else None
         cells = [
-            *measure(sent, received, capabilities=route.capabilities),
-            measure_writer_first(writer_first_points(), first),
+            *measure(sent, received, capabilities=route.capabilities, stored_tag=route.stored_tag),
+            measure_writer_first(writer_first_points(), first, stored_tag=route.stored_tag),
         ]
     from .pictures import picture_data
 
-    document = {"cells": [_plain(cell) for cell in cells], "pictures": picture_data(sent, received)}
+    document = {"cells": [_plain(cell) for cell in cells], "pictures": picture_data(sent, received, route.stored_tag)}
     write_text(arguments.place / "measured.json", json.dumps(encode_value(document)))
 
 
@@ -79,16 +79,7 @@ def _received(place: Path, read: Any) -> Received:
     received: Received = read(place / "store")
     refused: Sequence[Refused] = pickle.loads((place / "refused.pickle").read_bytes())
     shown = [line for line in (place / OUTPUT).read_text(errors="replace").splitlines() if line.strip()]
-    return Received(
-        received.scalars,
-        received.histograms,
-        received.texts,
-        received.graphs,
-        tuple(refused),
-        tuple(shown),
-        received.logged,
-        received.notes,
-    )
+    return replace(received, refused=tuple(refused), shown=tuple(shown))
 
 
 def _plain(cell: Cell) -> dict[str, Any]:

@@ -171,8 +171,8 @@ class WandbSink:
         elif tag in self._tags:
             raise _step_refusal(tag, step, step, "this tag already has a value at this step")
         else:
-            # The client's own count of the steps it sent, where there is one, costs nothing to look at.
-            local = getattr(self._run, "_local_step", step)
+            # The client's own count of the steps it sent (the older name is of 0.19) costs nothing to look at.
+            local = getattr(self._run, "_local_step", getattr(self._run, "_step", step))
             if isinstance(local, int) and local > step and not wandb_relay_is_on():
                 raise _step_refusal(tag, step, local, "the run is already at a later step")
 

@@ -25,6 +25,8 @@ class Route:
         send_writer_first: The same as ``send`` with the writer constructed before the relay; None without a relay.
         environment: ``environment(place)``: environment variables that the sending process needs.
         capabilities: The words that the route's sink advertises.
+        stored_tag: ``stored_tag(tag, capability)``: the name under which the store keeps a series, where the tracker
+            renames it by rule; it serves to find series again, never to judge tags.
     """
 
     id: str
@@ -35,6 +37,7 @@ class Route:
     capabilities: frozenset[str]
     send_writer_first: Callable[[Sequence[Point], Path], list[Refused]] | None = None
     environment: Callable[[Path], Mapping[str, str]] = lambda place: {}
+    stored_tag: Callable[[str, str], str] = lambda tag, capability: tag
 
 
 def emit_each(sink: object, points: Sequence[Point], capabilities: frozenset[str]) -> list[Refused]:

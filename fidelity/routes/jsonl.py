@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchlens_conformance.protocol import Point
 
-from ..received import Received, Refused, from_points
+from ..received import Received, Refused, from_result
 from .base import Route, emit_each
 
 _WORDS = frozenset({"scalar", "raw_histogram", "text_manifest", "graph"})
@@ -28,7 +28,7 @@ def read(place: Path) -> Received:
     from reference_sinks.readers import read_jsonl
 
     result = read_jsonl(place / "points.jsonl")
-    return from_points(result.points, notes=result.notes)
+    return from_result(result)
 
 
 ROUTE = Route("jsonl", "JSONL (exact control)", None, send, read, _WORDS)

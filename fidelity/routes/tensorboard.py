@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchlens_conformance.protocol import Point
 
-from ..received import Received, Refused, from_points
+from ..received import Received, Refused, from_result
 from .base import Route, emit_each
 
 WORDS = frozenset({"scalar", "raw_histogram", "text_manifest", "graph"})
@@ -31,7 +31,7 @@ def read(place: Path) -> Received:
     from reference_sinks.readers import read_tensorboard
 
     result = read_tensorboard(place / "log")
-    return from_points(result.points, notes=result.notes)
+    return from_result(result)
 
 
 ROUTE = Route("tensorboard", "TensorBoard", "tensorboard", send, read, WORDS)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torchlens_conformance.protocol import HistogramPoint, Point
 
-from ..received import Received, Refused, from_points
+from ..received import Received, Refused, from_result
 from .base import Route, emit_each
 
 WORDS = frozenset({"scalar", "raw_histogram", "text_manifest"})
@@ -37,6 +38,25 @@ def start_run(place: Path) -> Any:
     return wandb.init(project="fidelity", mode="offline", dir=str(place), settings=settings)
 
 
+def finish_run(run: Any, place: Path, *, patience: float = 60.0) -> None:
+    """Finish ``run`` and wait until its file holds the exit record.
+
+    ``run.finish()`` may return while wandb's service process still writes; whoever reads or ends the process then loses
+    the tail. Raises ``TimeoutError`` when the record does not come.
+    """
+    import wandb
+
+    from reference_sinks.readers import read_wandb
+
+    run.finish()
+    wandb.teardown()
+    deadline = time.monotonic() + patience
+    while not read_wandb(place / "wandb", allow_torn=True).closed:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"wandb wrote no exit record within {patience:g} seconds")
+        time.sleep(0.05)
+
+
 def send(points: Sequence[Point], place: Path) -> list[Refused]:
     """Log the points through our wandb sink; where the sink refuses a histogram, wandb itself is asked as well."""
     from reference_sinks import WandbSink
@@ -45,7 +65,7 @@ def send(points: Sequence[Point], place: Path) -> list[Refused]:
     sink = WandbSink(run)
     refused = emit_each(sink, points, WORDS)
     sink.close()
-    run.finish()
+    finish_run(run, place)
     histograms = {(p.tag, p.step): p for p in points if isinstance(p, HistogramPoint)}
     return [_with_wandbs_word(item, histograms.get((item.tag, item.step))) for item in refused]
 
@@ -57,7 +77,7 @@ def read(place: Path) -> Received:
 
     folder = place / "wandb"
     result = read_wandb(folder)
-    return from_points(result.points, logged=read_wandb_notices(folder), notes=result.notes)
+    return from_result(result, logged=read_wandb_notices(folder))
 
 
 def _with_wandbs_word(item: Refused, point: HistogramPoint | None) -> Refused:

@@ -10,7 +10,7 @@ from torchlens_conformance.protocol import Point
 from ..received import Refused
 from .base import Route, emit_each
 from .tensorboard import WORDS
-from .wandb import environment, read, start_run
+from .wandb import environment, finish_run, read, start_run
 
 
 def send(points: Sequence[Point], place: Path) -> list[Refused]:
@@ -24,7 +24,7 @@ def send_writer_first(points: Sequence[Point], place: Path) -> list[Refused]:
 
 
 def _send(points: Sequence[Point], place: Path, *, writer_first: bool) -> list[Refused]:
-    import wandb.tensorboard
+    from wandb.integration import tensorboard as relay
 
     from reference_sinks import TensorBoardSink
 
@@ -33,12 +33,12 @@ def _send(points: Sequence[Point], place: Path, *, writer_first: bool) -> list[R
     log = place / "log"
     sink = TensorBoardSink(log, **sink_settings()) if writer_first else None
     # Naming the folder spares wandb its search for one, and ten seconds of waiting at the end.
-    wandb.tensorboard.patch(root_logdir=str(log))
+    relay.patch(root_logdir=str(log))
     run = start_run(place)
     sink = sink or TensorBoardSink(log, **sink_settings())
     refused = emit_each(sink, points, WORDS)
     sink.close()
-    run.finish()
+    finish_run(run, place)
     return refused
 
 

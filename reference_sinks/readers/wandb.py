@@ -25,6 +25,8 @@ from .wandb_history import HistoryReader
 READER = "read_wandb"
 
 _START_UP_COMPONENTS = ("featurechecker", "runupserter", "wandb-core", "stream", "gpu", "monitor", "system")
+# Older versions say this without naming the component.
+_NO_FEATURES = "skipping feature loading"
 _MOST_NOTICES = 50
 
 
@@ -47,7 +49,8 @@ def read_wandb(path: str | os.PathLike[str], *, allow_torn: bool = False) -> Rea
         allow_torn: Read a file that ends inside a record up to its last whole one, and say so in ``torn``.
 
     ``closed`` is whether the exit record is there. wandb keeps up to 32 KiB in memory until the run finishes, so a run
-    that was killed usually ends at a block border: nothing is torn, and ``closed`` is False.
+    that was killed usually ends at a block border: nothing is torn, and ``closed`` is False. Version 0.19 writes the
+    exit record before rows that its relay adds late, so there ``closed`` does not promise all of them.
 
     Raises ``reader_path_missing``, ``reader_file_empty`` (no bytes, or a folder without a run),
     ``reader_file_foreign``, ``reader_file_truncated`` and ``reader_file_corrupt`` (with ``offset`` and
@@ -180,6 +183,6 @@ def _log_entry(line: str) -> dict[str, Any] | None:
     if not isinstance(entry, dict) or entry.get("level") not in ("WARN", "ERROR"):
         return None
     message = entry.get("msg")
-    if not isinstance(message, str) or message.split(":")[0] in _START_UP_COMPONENTS:
+    if not isinstance(message, str) or message.split(":")[0] in _START_UP_COMPONENTS or _NO_FEATURES in message:
         return None
     return entry

@@ -90,8 +90,9 @@ def emit(sink, *points):
 
 STORED_RUN = """
 sink = WandbSink(run)
-told = {"words": sorted(advertised_capabilities(sink)), "state-before": sink.relay_state().state, "cap": sink.bucket_cap,
-        "grid": sink.default_histogram_descriptor() == WANDB_SAFE_DESCRIPTOR, "last-before": sink.last_step()}
+told = {"words": sorted(advertised_capabilities(sink)), "state-before": sink.relay_state().state,
+        "cap": sink.bucket_cap, "grid": sink.default_histogram_descriptor() == WANDB_SAFE_DESCRIPTOR,
+        "last-before": sink.last_step()}
 numbers = [0.1, 1e300, 16777217, 2**53 + 1, 2**63 - 1, -2**63, 2**63, 2.0**60, math.nan, math.inf, -math.inf, 5e-324,
            -0.0, 3.0, -1e-7]
 for offset, value in enumerate(numbers):
@@ -111,9 +112,11 @@ wide = HistogramPoint("p/hist/wide", 211, [1] * 513, [index / 513 for index in r
 told["cap-emit"] = code(emit, sink, wide)
 told["cap-preflight"] = code(sink.preflight_histograms, DEFAULT_DESCRIPTOR)
 told["cap-safe"] = code(sink.preflight_histograms, WANDB_SAFE_DESCRIPTOR)
-told["reserved"] = [code(emit, sink, ScalarPoint(tag, 211, 1.0)) for tag in ("", "_step", "_timestamp", "_runtime", "_wandb")]
+reserved = ("", "_step", "_timestamp", "_runtime", "_wandb")
+told["reserved"] = [code(emit, sink, ScalarPoint(tag, 211, 1.0)) for tag in reserved]
 told["reserved-preflight"] = code(sink.preflight_tags, ["fine", "_step"])
-told["surrogates"] = [code(emit, sink, ScalarPoint("\\ud800", 211, 1.0)), code(emit, sink, TextPoint("t", 211, "\\ud800"))]
+surrogates = (ScalarPoint("\\ud800", 211, 1.0), TextPoint("t", 211, "\\ud800"))
+told["surrogates"] = [code(emit, sink, point) for point in surrogates]
 told["large"] = [code(emit, sink, ScalarPoint("large", 211, value)) for value in (2**63 + 1, -2**63 - 1, 10**400)]
 told["large-count"] = code(emit, sink, HistogramPoint("h", 211, [2**63], [0, 1]))
 emit(sink, ScalarPoint("once", 300, 1.0))
@@ -143,7 +146,8 @@ second = WandbSink(run)
 sink.close(); sink.close()
 told["closed"] = [code(emit, sink, ScalarPoint("closed", 2**63 - 1, 1.0)), code(sink.flush)]
 run.finish()
-told["finished"] = [code(emit, second, ScalarPoint("finished", 2**63 - 1, 1.0)), code(WandbSink, run), code(second.flush)]
+late = ScalarPoint("finished", 2**63 - 1, 1.0)
+told["finished"] = [code(emit, second, late), code(WandbSink, run), code(second.flush)]
 told["no-run"] = [code(WandbSink, object()), code(WandbSink, wandb.init(mode="disabled"))]
 told["folder"] = os.path.dirname(run.dir)
 print(json.dumps(told))

@@ -22,6 +22,7 @@ def result(stored_run: Any) -> ReadResult:
 
 
 def scalars(result: ReadResult, tag: str) -> list[tuple[int, int | float]]:
+    """Return step and value of one series."""
     return [(point.step, point.value) for point in result if isinstance(point, ScalarPoint) and point.tag == tag]
 
 

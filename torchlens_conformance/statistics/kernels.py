@@ -26,8 +26,8 @@ from numba import carray
 
 from .wordcode import address_of, cell_of, largest, like, magnitude, ordered, parts_reached, plus, prefetch
 
-BLOCK = 2048
-"""Elements of a block: with its cell indices and the tables it fits a first-level cache of 32 KiB, float64 too."""
+BLOCK = 8192
+"""Elements of a block: its cell indices and the tables' busy part fit a first-level cache of 32 KiB."""
 
 STRIPE = 256
 """Elements that are swept between two bursts of prefetching."""
@@ -73,10 +73,10 @@ def _kernel(function: _Function) -> _Function:
 
 
 @_part()
-def _extremes(words: Any, infinity: Any) -> Any:
-    """Return the least and greatest ordered bits, and the number of zeros, of a block."""
+def _extremes(words: Any, start: Any, stop: Any, infinity: Any) -> Any:
+    """Return the least and greatest ordered bits, and the number of zeros, of a stripe."""
     least, greatest, zeros = largest(infinity), like(~largest(infinity), infinity), like(0, infinity)
-    for index in range(words.size):
+    for index in range(start, stop):
         word = words[index]
         least = min(least, ordered(word))
         greatest = max(greatest, ordered(word))
@@ -85,32 +85,36 @@ def _extremes(words: Any, infinity: Any) -> Any:
 
 
 @_part()
-def _extremes_and_cells(words: Any, infinity: Any, cells: Any, part_bits: Any, cut0: Any, cut1: Any, cut2: Any) -> Any:
+def _extremes_and_cells(words: Any, start: Any, stop: Any, infinity: Any, cells: Any, base: Any, grid: Any) -> Any:
     """Do what :func:`_extremes` does and name the cell of every element, as far as three mantissa thresholds go."""
     least, greatest, zeros = largest(infinity), like(~largest(infinity), infinity), like(0, infinity)
-    for index in range(words.size):
+    part_bits = grid[GRID_PART_BITS]
+    cut0, cut1, cut2 = grid[GRID_HEADER], grid[GRID_HEADER + 1], grid[GRID_HEADER + 2]
+    for index in range(start, stop):
         word = words[index]
         least = min(least, ordered(word))
         greatest = max(greatest, ordered(word))
         zeros = plus(zeros, magnitude(word) == 0)
-        cells[index] = np.uint16(plus(cell_of(word, part_bits), parts_reached(word, cut0, cut1, cut2)))
+        cells[index - base] = np.uint16(plus(cell_of(word, part_bits), parts_reached(word, cut0, cut1, cut2)))
     return least, greatest, zeros
 
 
 @_part()
-def _refine_cells(words: Any, cells: Any, cut0: Any, cut1: Any, cut2: Any) -> None:
-    """Take three more mantissa thresholds into account."""
-    for index in range(words.size):
-        cells[index] += np.uint16(parts_reached(words[index], cut0, cut1, cut2))
+def _refine_cells(words: Any, start: Any, stop: Any, cells: Any, base: Any, grid: Any) -> None:
+    """Take all further mantissa thresholds into account, three at a time."""
+    for at in range(GRID_HEADER + 3, GRID_HEADER + 3 * grid[GRID_ROUNDS], 3):
+        cut0, cut1, cut2 = grid[at], grid[at + 1], grid[at + 2]
+        for index in range(start, stop):
+            cells[index - base] += np.uint16(parts_reached(words[index], cut0, cut1, cut2))
 
 
 # Sums may be reassociated, or they would not vectorise. NaN and infinity keep their meaning.
 @_part(fastmath={"reassoc", "nsz", "contract"})
-def _sums(values: Any) -> Any:
-    """Return sum and sum of squares of a block, in float64."""
+def _sums(values: Any, start: Any, stop: Any) -> Any:
+    """Return sum and sum of squares of a stripe, in float64."""
     total = 0.0
     squares = 0.0
-    for index in range(values.size):
+    for index in range(start, stop):
         value = np.float64(values[index])
         total += value
         squares += value * value
@@ -118,11 +122,11 @@ def _sums(values: Any) -> Any:
 
 
 @_part(fastmath={"reassoc", "nsz", "contract"})
-def _deviations(values: Any, mean: Any) -> Any:
+def _deviations(values: Any, start: Any, stop: Any, mean: Any) -> Any:
     """Return sum and sum of squares of the distances from ``mean``."""
     total = 0.0
     squares = 0.0
-    for index in range(values.size):
+    for index in range(start, stop):
         distance = np.float64(values[index]) - mean
         total += distance
         squares += distance * distance
@@ -130,58 +134,51 @@ def _deviations(values: Any, mean: Any) -> Any:
 
 
 @_part()
-def _count_cells(cells: Any, length: Any, tables: Any) -> None:
+def _count_into_tables(cells: Any, length: Any, tables: Any) -> None:
     """Add one to the cell of every element, in the four tables in turn."""
     table0, table1, table2, table3 = tables[0], tables[1], tables[2], tables[3]
     one = np.uint32(1)
-    whole = length & ~3
-    for index in range(0, whole, 4):
+    for index in range(0, length & ~3, 4):
         table0[cells[index]] += one
         table1[cells[index + 1]] += one
         table2[cells[index + 2]] += one
         table3[cells[index + 3]] += one
-    for index in range(whole, length):
+    for index in range(length & ~3, length):
         table0[cells[index]] += one
 
 
 @_part()
-def _fold_tables(tables: Any, cell_count: Any, bins_of_cells: Any, bins: Any) -> None:
+def _fold_tables(tables: Any, cell_count: Any, bins_of_cells: Any, all_bins: Any, job: Any) -> None:
     """Move what the tables counted into the bins and clear them."""
-    table0, table1, table2, table3 = tables[0], tables[1], tables[2], tables[3]
     for cell in range(cell_count):
-        count = np.int64(table0[cell]) + np.int64(table1[cell]) + np.int64(table2[cell]) + np.int64(table3[cell])
+        count = np.int64(0)
+        for table in range(TABLES):
+            count += tables[table, cell]
+            tables[table, cell] = 0
         if count:
-            bins[bins_of_cells[cell]] += count
-    tables[:] = np.uint32(0)
+            all_bins[job, bins_of_cells[cell]] += count
 
 
 @_part()
-def _count_by_search(words: Any, thresholds: Any, centre: Any, bins: Any) -> None:
+def _count_by_search(words: Any, start: Any, stop: Any, grid: Any, all_bins: Any, job: Any) -> None:
     """Count a block by binary search among the thresholds; for grids that have no cells."""
-    for index in range(words.size):
+    centre = grid[GRID_CENTRE]
+    for index in range(start, stop):
         bits = np.int64(magnitude(words[index]))
         low = 0
-        high = thresholds.size
+        high = centre
         while low < high:
             middle = (low + high) >> 1
-            if thresholds[middle] <= bits:
+            if grid[GRID_HEADER + middle] <= bits:
                 low = middle + 1
             else:
                 high = middle
-        bins[centre + low if words[index] >= 0 else centre - low] += 1
+        all_bins[job, centre + low if words[index] >= 0 else centre - low] += 1
 
 
 @_part()
-def _add_moments(values: Any, total: Any, squares: Any, record: Any) -> None:
-    """Join the moments of a block of finite values to the record, by Chan's update."""
-    count = float(values.size)
-    mean = total / count
-    deviation = squares - total * mean
-    # The difference is good as long as it keeps its leading bits; the negated test is also true for NaN.
-    if not deviation * 16.0 >= squares or squares == np.inf:
-        distance, deviation = _deviations(values, mean)
-        deviation = max(deviation - distance * distance / count, 0.0)
-        mean += distance / count
+def _join(record: Any, count: Any, total: Any, squares: Any, mean: Any, deviation: Any) -> None:
+    """Join the moments of a block to the record, by Chan's update."""
     before = record[FINITE]
     if before:
         distance = mean - record[MEAN]
@@ -196,73 +193,10 @@ def _add_moments(values: Any, total: Any, squares: Any, record: Any) -> None:
 
 
 @_part()
-def _prefetch(address: Any, size: Any) -> None:
-    """Ask for ``size`` bytes at an address; one that is not mapped does no harm."""
-    for offset in range(0, size, 64):
-        prefetch(address + offset)
-
-
-@_part()
-def _sweep(words: Any, values: Any, infinity: Any, plan: Any, ahead: Any) -> Any:
-    """Sweep a block in stripes: ordered extremes, zeros, sum and sum of squares; cells are named on the way.
-
-    ``ahead`` is the address to prefetch from, or 0.
-    """
-    grid, _, cells, _, _ = plan
-    least, greatest, zeros = largest(infinity), like(~largest(infinity), infinity), like(0, infinity)
-    total = 0.0
-    squares = 0.0
-    for start in range(0, words.size, STRIPE):
-        stop = min(start + STRIPE, words.size)
-        stripe = words[start:stop]
-        if ahead:
-            _prefetch(ahead + start * words.itemsize, STRIPE * words.itemsize)
-        if grid[GRID_MODE] == BY_CELL:
-            at = GRID_HEADER
-            stripe_least, stripe_greatest, stripe_zeros = _extremes_and_cells(
-                stripe, infinity, cells[start:stop], grid[GRID_PART_BITS], grid[at], grid[at + 1], grid[at + 2]
-            )
-            for _ in range(1, grid[GRID_ROUNDS]):
-                at += 3
-                _refine_cells(stripe, cells[start:stop], grid[at], grid[at + 1], grid[at + 2])
-        else:
-            stripe_least, stripe_greatest, stripe_zeros = _extremes(stripe, infinity)
-        stripe_total, stripe_squares = _sums(values[start:stop])
-        least = min(least, stripe_least)
-        greatest = max(greatest, stripe_greatest)
-        zeros = plus(zeros, stripe_zeros)
-        total += stripe_total
-        squares += stripe_squares
-    return least, greatest, zeros, total, squares
-
-
-@_part()
-def _add_finite(words: Any, values: Any, infinity: Any, plan: Any, into: Any, ahead: Any) -> Any:
-    """Add a block to the record and the bins; if it is not all finite, add nothing and return False."""
-    grid, bins_of_cells, cells, by_table, tables = plan
-    record, bins, extremes = into
-    least, greatest, zeros, total, squares = _sweep(words, values, infinity, plan, ahead)
-    if greatest >= infinity or least <= ~infinity:
-        return False
-    if grid[GRID_MODE] == BY_SEARCH:
-        _count_by_search(words, grid[GRID_HEADER:], grid[GRID_CENTRE], bins)
-    elif by_table:
-        _count_cells(cells, words.size, tables)
-    elif grid[GRID_MODE] == BY_CELL:
-        for index in range(words.size):
-            bins[bins_of_cells[cells[index]]] += 1
-    extremes[0] = min(extremes[0], least)
-    extremes[1] = max(extremes[1], greatest)
-    record[ZEROS] += zeros
-    _add_moments(values, total, squares, record)
-    return True
-
-
-@_part()
-def _pack_finite(words: Any, infinity: Any, packed: Any, record: Any) -> Any:
+def _pack_finite(words: Any, start: Any, stop: Any, infinity: Any, packed: Any, record: Any) -> Any:
     """Copy the finite words of a block to the front of ``packed``, count the others, return how many were copied."""
     kept = 0
-    for index in range(words.size):
+    for index in range(start, stop):
         word = words[index]
         if magnitude(word) < infinity:
             packed[kept] = word
@@ -277,39 +211,72 @@ def _pack_finite(words: Any, infinity: Any, packed: Any, record: Any) -> Any:
 
 
 @_part()
-def _add_block(words: Any, values: Any, infinity: Any, scratch: Any, plan: Any, into: Any, ahead: Any) -> None:
-    """Add a block of any values; ``scratch`` is a block of words and may be where this one lies."""
-    packed, packed_values = scratch
-    while words.size and not _add_finite(words, values, infinity, plan, into, ahead):
-        kept = _pack_finite(words, infinity, packed, into[0])
-        words, values, ahead = packed[:kept], packed_values[:kept], 0
+def _add_block(words: Any, values: Any, start: Any, stop: Any, infinity: Any, ahead: Any, plan: Any, into: Any) -> Any:
+    """Add a block to the record and the bins; if it is not all finite, add nothing and return False.
+
+    ``ahead`` is the address to prefetch from, or 0.
+    """
+    grid, bins_of_cells, cells, by_table, tables = plan
+    record, all_bins, job, extremes = into
+    least, greatest, zeros = largest(infinity), like(~largest(infinity), infinity), like(0, infinity)
+    total = 0.0
+    squares = 0.0
+    for begin in range(start, stop, np.uint64(STRIPE)):
+        end = min(begin + np.uint64(STRIPE), stop)
+        if ahead:
+            for line in range(0, STRIPE * words.itemsize, 64):
+                prefetch(ahead + line)
+            ahead += STRIPE * words.itemsize
+        if grid[GRID_MODE] == BY_CELL:
+            stripe = _extremes_and_cells(words, begin, end, infinity, cells, start, grid)
+            if grid[GRID_ROUNDS] > 1:
+                _refine_cells(words, begin, end, cells, start, grid)
+        else:
+            stripe = _extremes(words, begin, end, infinity)
+        least, greatest, zeros = min(least, stripe[0]), max(greatest, stripe[1]), plus(zeros, stripe[2])
+        sums = _sums(values, begin, end)
+        total += sums[0]
+        squares += sums[1]
+    if greatest >= infinity or least <= ~infinity:
+        return False
+    length = np.int64(stop - start)
+    if grid[GRID_MODE] == BY_SEARCH:
+        _count_by_search(words, start, stop, grid, all_bins, job)
+    elif by_table:
+        _count_into_tables(cells, length, tables)
+    elif grid[GRID_MODE] == BY_CELL:
+        for index in range(length):
+            all_bins[job, bins_of_cells[cells[index]]] += 1
+    extremes[0] = min(extremes[0], least)
+    extremes[1] = max(extremes[1], greatest)
+    record[ZEROS] += zeros
+    mean = total / length
+    deviation = squares - total * mean
+    # The difference is good as long as it keeps its leading bits; the negated test is also true for NaN.
+    if not deviation * 16.0 >= squares or squares == np.inf:
+        distance, deviation = _deviations(values, start, stop, mean)
+        deviation = max(deviation - distance * distance / length, 0.0)
+        mean += distance / length
+    _join(record, float(length), total, squares, mean, deviation)
+    return True
 
 
 @_part()
-def _finish(extremes: Any, extreme_values: Any, record: Any) -> None:
-    """Put the extremes of a chunk into its record, as values; a zero becomes +0.0."""
-    if record[FINITE] > 0.0:
-        for side in range(2):
-            extremes[side] = ordered(extremes[side])
-            record[MINIMUM + side] = np.float64(extreme_values[side]) + 0.0
-
-
-@_part()
-def _widen_bfloat16(halves: Any, words: Any) -> None:
+def _widen_bfloat16(halves: Any, start: Any, stop: Any, words: Any) -> None:
     """Write the float32 bits of bfloat16 values: the same bits, 16 places higher."""
-    for index in range(halves.size):
-        words[index] = np.int32(np.int32(halves[index]) << np.int32(16))
+    for index in range(start, stop):
+        words[index - start] = np.int32(np.int32(halves[index]) << np.int32(16))
 
 
 @_part()
-def _widen_float16(halves: Any, words: Any, values: Any) -> None:
+def _widen_float16(halves: Any, start: Any, stop: Any, words: Any, values: Any) -> None:
     """Write the float32 bits of float16 values; ``words`` and ``values`` are one memory.
 
     A subnormal is written as a small normal, from which an offset is taken again. No subnormal float32 occurs on the
     way, so it does not matter whether the thread flushes these.
     """
     offset = np.float32(2.0**-14)
-    for index in range(halves.size):
+    for index in range(start, stop):
         bits = np.int32(np.int32(halves[index]) & np.int32(0x7FFF))
         # The exponent field is biased by 15 in float16 and by 127 in float32; 31 means infinity or NaN in both.
         bias = np.int32(112 << 23)
@@ -317,15 +284,15 @@ def _widen_float16(halves: Any, words: Any, values: Any) -> None:
             bias = np.int32(113 << 23)
         if bits >= np.int32(0x7C00):
             bias = np.int32(224 << 23)
-        words[index] = np.int32(np.int32(bits << np.int32(13)) + bias)
-    for index in range(halves.size):
-        value = values[index]
+        words[index - start] = np.int32(np.int32(bits << np.int32(13)) + bias)
+    for index in range(start, stop):
+        value = values[index - start]
         if np.int32(np.int32(halves[index]) & np.int32(0x7FFF)) < np.int32(0x0400):
             value = np.float32(value - offset)
-        values[index] = value
-    for index in range(halves.size):
+        values[index - start] = value
+    for index in range(start, stop):
         sign = np.int32(np.int32(halves[index]) & np.int32(-0x8000))
-        words[index] = np.int32(words[index] | np.int32(sign << np.int32(16)))
+        words[index - start] = np.int32(words[index - start] | np.int32(sign << np.int32(16)))
 
 
 @_kernel
@@ -342,61 +309,76 @@ def run32(jobs: Any, first: Any, last: Any, grid: Any, bins_of_cells: Any, recor
         all_bins: int64, zeros; a row of bins a chunk, filled here.
     """
     infinity = np.int32(0x7F800000)
+    zero = np.uint64(0)
     packed = np.empty(BLOCK, np.int32)
-    scratch = (packed, packed.view(np.float32))
+    packed_values = packed.view(np.float32)
     extremes = np.empty(2, np.int32)
     cells = np.empty(BLOCK, np.uint16)
-    tables = np.zeros((TABLES, 1), np.uint32)
+    tables = np.zeros((TABLES, grid[GRID_CELLS] + TABLE_GAP), np.uint32)
     for job in range(first, last):
-        length, kind = jobs[job, 1], jobs[job, 2]
+        address, length = jobs[job, 0], np.uint64(jobs[job, 1])
+        record = records[job]
         by_table = grid[GRID_MODE] == BY_CELL and length > SMALL
-        if by_table and tables.shape[1] == 1:
-            tables = np.zeros((TABLES, grid[GRID_CELLS] + TABLE_GAP), np.uint32)
         extremes[0], extremes[1] = largest(infinity), ~largest(infinity)
         plan = (grid, bins_of_cells, cells, by_table, tables)
-        into = (records[job], all_bins[job], extremes)
-        words = carray(address_of(jobs[job, 0]), length, np.int32)
-        values = carray(address_of(jobs[job, 0]), length, np.float32)
-        halves = carray(address_of(jobs[job, 0]), length, np.int16)
-        for start in range(0, length, BLOCK):
-            stop = min(start + BLOCK, length)
-            block, block_values, ahead = scratch[0][: stop - start], scratch[1][: stop - start], 0
+        into = (record, all_bins, job, extremes)
+        words = carray(address_of(address), length, np.int32)
+        values = carray(address_of(address), length, np.float32)
+        halves = carray(address_of(address), length, np.int16)
+        kind = jobs[job, 2]
+        for start in range(zero, length, np.uint64(BLOCK)):
+            stop = min(start + np.uint64(BLOCK), length)
             if kind == WORD:
-                block, block_values = words[start:stop], values[start:stop]
-                ahead = jobs[job, 0] + 4 * start + AHEAD
-            elif kind == BFLOAT16:
-                _widen_bfloat16(halves[start:stop], block)
+                ahead = address + 4 * np.int64(start) + AHEAD
+                if not _add_block(words, values, start, stop, infinity, ahead, plan, into):
+                    kept = np.uint64(_pack_finite(words, start, stop, infinity, packed, record))
+                    if kept:
+                        _add_block(packed, packed_values, zero, kept, infinity, 0 * ahead, plan, into)
+                continue
+            if kind == BFLOAT16:
+                _widen_bfloat16(halves, start, stop, packed)
             else:
-                _widen_float16(halves[start:stop], block, block_values)
-            _add_block(block, block_values, infinity, scratch, plan, into, ahead)
+                _widen_float16(halves, start, stop, packed, packed_values)
+            kept = stop - start
+            while kept and not _add_block(packed, packed_values, zero, kept, infinity, 0 * address, plan, into):
+                kept = np.uint64(_pack_finite(packed, zero, kept, infinity, packed, record))
         if by_table:
-            _fold_tables(tables, grid[GRID_CELLS], bins_of_cells, into[1])
-        _finish(extremes, extremes.view(np.float32), into[0])
+            _fold_tables(tables, grid[GRID_CELLS], bins_of_cells, all_bins, job)
+        if record[FINITE]:
+            for side in range(2):
+                extremes[side] = ordered(extremes[side])
+                record[MINIMUM + side] = extremes.view(np.float32)[side] + 0.0  # A zero becomes +0.0.
 
 
 @_kernel
 def run64(jobs: Any, first: Any, last: Any, grid: Any, bins_of_cells: Any, records: Any, all_bins: Any) -> None:
     """Do what :func:`run32` does, for float64 data; the kind of a job is not looked at."""
     infinity = np.int64(0x7FF0000000000000)
+    zero = np.uint64(0)
     packed = np.empty(BLOCK, np.int64)
-    scratch = (packed, packed.view(np.float64))
+    packed_values = packed.view(np.float64)
     extremes = np.empty(2, np.int64)
     cells = np.empty(BLOCK, np.uint16)
-    tables = np.zeros((TABLES, 1), np.uint32)
+    tables = np.zeros((TABLES, grid[GRID_CELLS] + TABLE_GAP), np.uint32)
     for job in range(first, last):
-        length = jobs[job, 1]
+        address, length = jobs[job, 0], np.uint64(jobs[job, 1])
+        record = records[job]
         by_table = grid[GRID_MODE] == BY_CELL and length > SMALL
-        if by_table and tables.shape[1] == 1:
-            tables = np.zeros((TABLES, grid[GRID_CELLS] + TABLE_GAP), np.uint32)
         extremes[0], extremes[1] = largest(infinity), ~largest(infinity)
         plan = (grid, bins_of_cells, cells, by_table, tables)
-        into = (records[job], all_bins[job], extremes)
-        words = carray(address_of(jobs[job, 0]), length, np.int64)
-        values = carray(address_of(jobs[job, 0]), length, np.float64)
-        for start in range(0, length, BLOCK):
-            stop = min(start + BLOCK, length)
-            ahead = jobs[job, 0] + 8 * start + AHEAD
-            _add_block(words[start:stop], values[start:stop], infinity, scratch, plan, into, ahead)
+        into = (record, all_bins, job, extremes)
+        words = carray(address_of(address), length, np.int64)
+        values = carray(address_of(address), length, np.float64)
+        for start in range(zero, length, np.uint64(BLOCK)):
+            stop = min(start + np.uint64(BLOCK), length)
+            ahead = address + 8 * np.int64(start) + AHEAD
+            if not _add_block(words, values, start, stop, infinity, ahead, plan, into):
+                kept = np.uint64(_pack_finite(words, start, stop, infinity, packed, record))
+                if kept:
+                    _add_block(packed, packed_values, zero, kept, infinity, 0 * ahead, plan, into)
         if by_table:
-            _fold_tables(tables, grid[GRID_CELLS], bins_of_cells, into[1])
-        _finish(extremes, extremes.view(np.float64), into[0])
+            _fold_tables(tables, grid[GRID_CELLS], bins_of_cells, all_bins, job)
+        if record[FINITE]:
+            for side in range(2):
+                extremes[side] = ordered(extremes[side])
+                record[MINIMUM + side] = extremes.view(np.float64)[side] + 0.0  # A zero becomes +0.0.

@@ -1,14 +1,13 @@
-"""What is known about the values of one tensor, and how two such records are joined (STAT-1..3, GRID-3)."""
+"""What is known about the values of one tensor (STAT-1..3)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, isfinite, isnan, sqrt
+from math import sqrt
 from typing import ClassVar
 
 from ..protocol.frozen import FrozenMapping
 from ..protocol.grid import GridDescriptor
-from ..protocol.refusals import Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class TensorStatistics:
         descriptor: The grid that was counted over, or None.
         counts: Counts per bucket in the order of ``descriptor.edges``, or None without a grid.
         overflow_positive: Finite values at or beyond the last edge; in no bucket. None without a grid.
-        overflow_negative: Finite values at or below the first edge... mirrored; in no bucket. None without a grid.
+        overflow_negative: The same on the negative side: at or beyond the first edge. None without a grid.
 
     With a grid, ``sum(counts) + overflow_positive + overflow_negative + nan + posinf + neginf == elements``.
 
@@ -107,102 +106,3 @@ class TensorStatistics:
                 "sum_squares": self.sum_squares,
             }
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Moments of ``count`` finite values, in float64; without values all the others are zero.
-
-    ``minimum`` and ``maximum`` are exact, ``squared_deviation`` is the sum of squared deviations from ``mean``.
-    """
-
-    count: int
-    minimum: float
-    maximum: float
-    total: float
-    sum_squares: float
-    mean: float
-    squared_deviation: float
-
-    def joined(self, other: Moments) -> Moments:
-        """Return the moments of both sets of values together, by Chan's stable update. Clause: STAT-1."""
-        if not other.count:
-            return self
-        if not self.count:
-            return other
-        count = self.count + other.count
-        distance = other.mean - self.mean
-        weight = other.count / count
-        deviation = self.squared_deviation + other.squared_deviation + distance * (distance * weight) * self.count
-        return Moments(
-            count,
-            min(self.minimum, other.minimum),
-            max(self.maximum, other.maximum),
-            self.total + other.total,
-            self.sum_squares + other.sum_squares,
-            self.mean + distance * weight,
-            # Infinite sums leave no distance to speak of; the deviation is then beyond float64 too.
-            inf if isnan(deviation) else deviation,
-        )
-
-    @property
-    def overflowed(self) -> bool:
-        """Whether float64 could not hold an intermediate sum."""
-        return not (isfinite(self.mean) and isfinite(self.total) and isfinite(self.squared_deviation))
-
-    def repeated(self, times: int) -> Moments:
-        """Return the moments of ``times`` copies of the values."""
-        return Moments(
-            self.count * times,
-            self.minimum,
-            self.maximum,
-            self.total * times,
-            self.sum_squares * times,
-            self.mean,
-            self.squared_deviation * times,
-        )
-
-
-NO_MOMENTS = Moments(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""The moments of no value."""
-
-
-def moments_of(statistics: TensorStatistics) -> Moments:
-    """Return the moments held by ``statistics``."""
-    if (
-        statistics.minimum is None
-        or statistics.maximum is None
-        or statistics.total is None
-        or statistics.sum_squares is None
-        or statistics.mean is None
-        or statistics.squared_deviation is None
-    ):
-        return NO_MOMENTS
-    return Moments(
-        statistics.finite,
-        statistics.minimum,
-        statistics.maximum,
-        statistics.total,
-        statistics.sum_squares,
-        statistics.mean,
-        statistics.squared_deviation,
-    )
-
-
-def merge(first: TensorStatistics, second: TensorStatistics) -> TensorStatistics:
-    """Return the statistics of both tensors' elements together.
-
-    Counts add; moments join by Chan's update. Raises ``grid_mismatch`` when the descriptors differ, or when only one of
-    the two has a histogram: there is no re-binning anywhere.
-
-    Clause: GRID-3, STAT-1.
-    """
-    if first.descriptor != second.descriptor:
-        raise Refusal(
-            "grid_mismatch",
-            "Statistics over different grids cannot be merged.",
-            remedy="Compute both with the same descriptor=.",
-            first=first.descriptor and first.descriptor.as_dict(),
-            second=second.descriptor and second.descriptor.as_dict(),
-        )
-    raise NotImplementedError

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import struct
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,104 +17,18 @@ from reference_sinks.readers import ReadResult, read_wandb
 from reference_sinks.readers.wandb import read_wandb_notices
 from torchlens_conformance.protocol import HistogramPoint, Refusal, ScalarPoint, TextPoint
 
-HEADER = b":W&B\xe1\xbe\x00"
-BLOCK = 32 * 1024
-
-
-def run_file(folder: Path) -> Path:
-    (file,) = folder.glob("*.wandb")
-    return file
+from .wandb_logs import HEADER, framed, placed_by_second_reading, row, run_file
 
 
 def refused(path: Path, **arguments: Any) -> Refusal:
+    """Return the refusal that reading raises."""
     with pytest.raises(Refusal) as caught:
         read_wandb(path, **arguments)
     return caught.value
 
 
-# A second decoder, by hand: it shares no code with the reader and uses no message class of wandb.
-
-
-def raw_records(data: bytes) -> Iterator[bytes]:
-    """Yield the payloads of a log, block by block, trusting every checksum."""
-    parts = b""
-    for start in range(0, len(data), BLOCK):
-        block = data[start : start + BLOCK]
-        at = 7 if start == 0 else 0
-        while at + 7 <= len(block):
-            size, kind = struct.unpack_from("<HB", block, at + 4)
-            parts += block[at + 7 : at + 7 + size]
-            at += 7 + size
-            if kind in (1, 4):
-                yield parts
-                parts = b""
-
-
-def wire_fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of every field of a protobuf message."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(message):
-        key = varint()
-        if key & 7 == 0:
-            yield key >> 3, varint()
-        else:
-            size = {1: 8, 5: 4}.get(key & 7) or varint()
-            yield key >> 3, message[at : at + size]
-            at += size
-
-
-def second_reading(file: Path) -> list[tuple[int, dict[tuple[str, ...], str]]]:
-    """Return step and {path: JSON text} of every history row: Record.history is field 2."""
-    rows = []
-    for record in raw_records(file.read_bytes()):
-        for number, history in wire_fields(record):
-            if number != 2 or not isinstance(history, bytes):
-                continue
-            step, items = 0, {}
-            for part, content in wire_fields(history):
-                if part == 2:
-                    step = dict(wire_fields(content)).get(1, 0)
-                elif part == 1:
-                    fields = list(wire_fields(content))
-                    path = tuple(value.decode() for key, value in fields if key == 2)
-                    path = path or tuple(value.decode() for key, value in fields if key == 1)
-                    items[path] = next(value.decode() for key, value in fields if key == 16)
-            rows.append((step, items))
-    return rows
-
-
-def placed_by_second_reading(file: Path) -> list[tuple[Any, ...]]:
-    """Return what every row holds, as plain tuples, in stored order."""
-    found: list[tuple[Any, ...]] = []
-    for step, items in second_reading(file):
-        for path, text in items.items():
-            tag = path[0]
-            if tag in ("_step", "_timestamp", "_runtime", "_wandb"):
-                continue
-            if (tag, "_type") in items:
-                entry = ("histogram", tag, step, items[tag, "values"], items[tag, "bins"])
-                if entry not in found:
-                    found.append(entry)
-            elif len(path) == 1 and text[0] == '"':
-                found.append(("text", tag, step, json.loads(text)))
-            elif len(path) == 1 and text[0] in "-0123456789NI":
-                found.append(("scalar", tag, step, float(text)))
-    return found
-
-
 def as_tuples(result: ReadResult) -> list[tuple[Any, ...]]:
+    """Return the points in the form of the second reading."""
     rows: list[tuple[Any, ...]] = []
     for point in result:
         if isinstance(point, ScalarPoint):
@@ -181,7 +93,8 @@ def test_the_relay_is_read_as_it_is(relay_run: Any) -> None:
         point.step: point.value for point in result if isinstance(point, ScalarPoint) and point.tag == "global_step"
     }
     assert [steps[step] for step in rows] == [100, 102, 104]
-    assert list(rows.values())[0] == 0.5 and math.isnan(list(rows.values())[1]) and list(rows.values())[2] == -math.inf
+    first, second, third = rows.values()
+    assert first == 0.5 and math.isnan(second) and third == -math.inf
     assert max(rows) < 100
     (histogram,) = [point for point in result if isinstance(point, HistogramPoint)]
     assert (histogram.tag, sum(histogram.counts), histogram.summary) == ("h", sum(range(63)), {})
@@ -249,83 +162,6 @@ def test_other_files_refuse_by_name(tmp_path: Path, content: bytes, code: str) -
     file = tmp_path / "run.wandb"
     file.write_bytes(content)
     assert refused(file).code == code
-
-
-def whole_records(data: bytes) -> list[tuple[int, int]]:
-    """Return start and end of every record of a log."""
-    found, start, at = [], None, 7
-    while at + 7 <= len(data):
-        if BLOCK - at % BLOCK < 7:
-            at += BLOCK - at % BLOCK
-            continue
-        size, kind = struct.unpack_from("<HB", data, at + 4)
-        start = at if start is None else start
-        at += 7 + size
-        if kind in (1, 4):
-            found.append((start, at))
-            start = None
-    return found
-
-
-def test_a_cut_file_reads_up_to_its_last_whole_record(relay_run: Any, tmp_path: Path) -> None:
-    """A cut at many bytes names its offset and loses no row before it; without allow_torn it refuses (FID-1)."""
-    file = run_file(relay_run.folder)
-    data, whole = file.read_bytes(), read_wandb(file).points
-    records = whole_records(data)
-    ends = [7, *(end for _, end in records)]
-    cut = tmp_path / "run.wandb"
-    sizes = sorted({*range(7, len(data), 61), *ends, *(end - 1 for end in ends[1:]), BLOCK - 1, BLOCK, BLOCK + 1})
-    lengths = []
-    for size in (size for size in sizes if size < len(data)):
-        cut.write_bytes(data[:size])
-        result = read_wandb(cut, allow_torn=True)
-        lengths.append(len(result))
-        assert [repr(point) for point in result] == [repr(point) for point in whole[: len(result)]]
-        assert result.closed is False
-        if size in ends:
-            assert result.torn is None
-        else:
-            before = max(end for end in ends if end <= size)
-            refusal = refused(cut)
-            assert refusal.code == "reader_file_truncated"
-            assert refusal.fields["points_before"] == len(result)
-            assert before <= refusal.fields["offset"] < before + 7 + 7  # type: ignore[operator]
-            assert result.torn is not None and f"byte {refusal.fields['offset']};" in result.torn
-    assert lengths == sorted(lengths) and lengths[0] == 0 and lengths[-1] == len(whole)
-
-
-def test_every_flipped_byte_is_found(relay_run: Any, tmp_path: Path) -> None:
-    """No flipped byte gives a silently different result: the damage is named at its place (FID-1)."""
-    data = run_file(relay_run.folder).read_bytes()
-    flipped = tmp_path / "run.wandb"
-    for position in range(0, len(data), 97):
-        flipped.write_bytes(data[:position] + bytes([data[position] ^ 0x10]) + data[position + 1 :])
-        code = refused(flipped).code
-        # A length that grows past the end of the file cannot be told from a cut.
-        assert code in ("reader_file_corrupt", "reader_file_truncated") or position < 7, position
-
-
-def framed(*payloads: bytes) -> bytes:
-    """Return a log of records that each fit into the first block."""
-    log = HEADER
-    for payload in payloads:
-        log += struct.pack("<IHB", zlib.crc32(payload, zlib.crc32(b"\x01")), len(payload), 1) + payload
-    return log
-
-
-def row(items: dict[tuple[str, ...] | str, str], step: int | None) -> bytes:
-    """Return a Record with one history row; a text key uses the field ``key`` of older versions."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    record = Record()
-    if step is not None:
-        record.history.step.num = step
-    for path, text in items.items():
-        if isinstance(path, str):
-            record.history.item.add(key=path, value_json=text)
-        else:
-            record.history.item.add(nested_key=path, value_json=text)
-    return bytes(record.SerializeToString())
 
 
 def test_older_and_odd_rows_are_read_or_told(tmp_path: Path) -> None:
