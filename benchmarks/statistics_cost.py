@@ -93,8 +93,9 @@ def cases(tensors: list[torch.Tensor], grid: GridDescriptor) -> list[Case]:
         ("peer: torch.histc, 513 uniform bins", lambda: [histc(tensor, grid.bucket_count) for tensor in tensors]),
     ]
     if importable("tensorboard"):
-        from torch.utils.tensorboard.summary import histogram
+        from torch.utils.tensorboard import summary
 
+        histogram: Callable[..., object] = summary.histogram
         bins = tensorboard_bins()
         found.append(("peer: TensorBoard add_histogram", lambda: [histogram("tag", t.float(), bins) for t in tensors]))
     if importable("wandb"):

@@ -1,15 +1,77 @@
-"""Why a measured word differs from the published one: what was found out about each such cell, in words.
+"""What was found out about cells, in words: why one differs from the published table, or what its word does not say.
 
-A sentence is tied to the measured word, so that it disappears when the measurement changes.
+A sentence is tied to a route, a row and a measured word, so that it disappears when the measurement changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_FINDINGS: Mapping[tuple[str, str, str], str] = {}
+_DIFFERENCES: Mapping[tuple[str, str, str], str] = {
+    ("wandb", "scalars", "exact"): (
+        "wandb keeps the JSON text of the float64 that was logged, so every bit survives; the published word is the "
+        "weaker one."
+    ),
+    ("wandb-relay", "histogram-counts", "exact"): (
+        "The relay passes up to 512 buckets through as they are, uniform or not. What it re-bins is what has more than "
+        "512. Our sink puts the left edge on the wire, so not even an empty outer bucket is lost."
+    ),
+    ("wandb-relay", "histogram-edges", "exact"): (
+        "Edges of up to 512 buckets arrive bit for bit, as text of float64; see the counts."
+    ),
+}
+
+_REMARKS: Mapping[tuple[str, str, str], str] = {
+    ("tensorboard", "precision", "rewritten"): "One float32 a scalar: 1e300 becomes infinity and 5e-324 becomes 0.",
+    ("wandb", "delivered", "refused"): (
+        "Everything under the cap of 512 buckets arrived; what is over it raised in wandb.Histogram's constructor."
+    ),
+    ("wandb", "summary", "dropped silently"): "wandb's histogram has edges and counts, and no place for a summary.",
+    ("wandb-relay", "scalar-steps", "rewritten"): (
+        "Each new step of the event file becomes the next row. The caller's step travels beside it as a value of the "
+        "series global_step, which no chart uses by itself."
+    ),
+    ("wandb-relay", "graph", "not captured"): (
+        "The event file itself is kept among the run's files and is synchronised with it, so wandb's TensorBoard tab "
+        "can show the graph; no chart of the run does."
+    ),
+    ("wandb-relay", "text", "dropped silently"): (
+        "Texts stand in the event file among the run's files, and in no row of the history."
+    ),
+    ("wandb-relay", "writer-first", "not captured"): (
+        "A writer that was constructed before the relay is never followed; nothing says so."
+    ),
+    ("clearml-relay", "histogram-counts", "interpolated"): (
+        "The relay samples 48 heights at even distances over the whole range and draws them as a surface. The "
+        "published share of about 75% of the mass belongs to histograms of about 64 well-filled uniform buckets; with "
+        "more buckets less is kept, with fewer mass is made up, and of a signed-log2 grid the samples miss nearly "
+        "everything, so that an empty surface is shown."
+    ),
+    ("clearml-relay", "histogram-steps", "rewritten"): (
+        "Every surface lies at iteration 0; the caller's steps stand on its axis as text, in long runs every fourth."
+    ),
+    ("clearml-relay", "histogram-edges", "rounded"): (
+        "Positions are not stored. A quarter of the 48 columns carries a label with two decimals, which for gradients "
+        "is 0.00 or -0.00."
+    ),
+    ("clearml-relay", "nonfinite", "rewritten"): (
+        "NaN and both infinities become 0.0. The line that says so is below the default level of ClearML's logger."
+    ),
+    ("clearml-relay", "tags", "rewritten"): (
+        "A tag is cut at its last slash into a metric and a variant, and the other slashes become underscores, so that "
+        "a/b/c and a_b/c are one series afterwards."
+    ),
+    ("clearml-relay", "writer-first", "preserved"): (
+        "ClearML patches the writer's class, so a writer that exists already is captured as well."
+    ),
+}
 
 
 def finding(route: str, row: str, verdict: str) -> str:
-    """Return the explanation of a differing cell, or a sentence that none is known yet."""
-    return _FINDINGS.get((route, row, verdict), "Not explained yet.")
+    """Return why a cell differs from the published one, or a sentence that this is not explained."""
+    return _DIFFERENCES.get((route, row, verdict), "Not explained yet.")
+
+
+def remark(route: str, row: str, verdict: str) -> str | None:
+    """Return what a cell's word does not say, or None."""
+    return _REMARKS.get((route, row, verdict))

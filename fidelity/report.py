@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .findings import finding
+from .findings import finding, remark
 from .results import Result
 from .routes import CONTROL_ROUTES
 from .table import heading, row_index, shown_routes
@@ -188,9 +188,14 @@ def _evidence(result: Result) -> str:
     parts = []
     for route in shown_routes(result, controls=False):
         lines = [f"### {heading(route)}", ""]
+        told: set[str] = set()
         for row in route["rows"]:
             name = f"{row['id']} ({row['grid']})" if row["grid"] else row["id"]
             lines.append(f"- **{name}**: {row['verdict']}; {_numbers(row)}")
+            said = remark(route["id"], row["id"], row["verdict"])
+            if said is not None and said not in told:
+                told.add(said)
+                lines.append(f"  - {said}")
             lines += [f"  - {_inline(line)}" for line in row["evidence"][:7]]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)

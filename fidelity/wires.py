@@ -1,4 +1,4 @@
-"""Which form of a histogram, and of a scalar, travels best: every form over every TensorBoard route, measured (TB-1)."""
+"""Which form of a histogram, and of a scalar, travels best: each form over each TensorBoard route, measured (TB-1)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from reference_sinks.tensorboard_sink import SCALAR_FORMS
+from reference_sinks.tensorboard_wire import HISTOGRAM_WIRES
+
 from .results import dump_results
-from .routes.wire import HISTOGRAM_WIRES, SCALAR_FORMS
 from .run import Options, measure_routes
 from .stimulus import SentData
+from .verdicts import LOSSLESS, MASS_TOLERANCE
 from .worker import write_text
 
 WIRE_ROUTES = ("tensorboard", "wandb-relay", "clearml-relay")
@@ -28,7 +31,8 @@ _SCALAR_ROWS = ("scalars", "precision", "nonfinite")
 _MEANINGS = {
     "plain": "a raw histogram whose limits are the right edges; the left edge is not in the file",
     "leading-edge": "a raw histogram with one empty bucket in front, whose limit is the left edge",
-    "trimmed": "a raw histogram cut to the occupied run of buckets",
+    "trimmed": "a raw histogram cut to the run from the first to the last occupied bucket; the left edge is not there",
+    "trimmed-leading-edge": "that run with one empty bucket in front, whose limit is the run's left edge",
     "tensor": "the tensor form of TensorBoard's histogram plugin: left, right, count as float64",
     "float32": "`add_scalar` as torch has it: one float32",
     "float64": "`add_scalar` in its tensor form with double precision",
@@ -100,14 +104,46 @@ def wires_page(measured: Mapping[str, Any]) -> str:
                 _table(measured, "scalar", _SCALAR_ROWS),
                 "## The forms",
                 "\n".join(f"- `{form['form']}`: {_MEANINGS[form['form']]}" for form in measured["forms"]),
-                CONCLUSION,
+                "## What follows",
+                _score(measured),
+                _DECISION,
             ]
         )
         + "\n"
     )
 
 
-CONCLUSION = ""
+_DECISION = """\
+`TensorBoardSink` writes `leading-edge` and `float32` unless it is told otherwise. Of the raw forms `leading-edge` is the
+only one from which a reader gets the whole histogram back, empty outer buckets included, so a point that was sent equals
+the point that is read. Two relays do better with a trimmed form. wandb's re-bins whatever has more than 512 buckets in
+the file, empty ones too; with `histogram_wire="trimmed-leading-edge"` the grid of 513 buckets passes exact as long as its
+occupied run is shorter. ClearML's samples a shorter range then, and shows a part of a signed-log2 histogram where it
+would show nothing; it is wrong either way. The price of trimming is that empty outer buckets are implied, not stored.
+`tensor` is as exact as `leading-edge` in TensorBoard itself and over wandb's relay, but it has no summary, and ClearML's
+relay drops it without a word. `scalar_form="float64"` keeps every bit in TensorBoard and over wandb's relay, and loses
+every scalar over ClearML's."""
+
+
+def _score(measured: Mapping[str, Any]) -> str:
+    """Say for each form how many of its cells are lossless on each route, and whether all edges came back."""
+    lines = ["Lossless cells of each form:", ""]
+    for form in measured["forms"]:
+        parts = []
+        for route in WIRE_ROUTES:
+            cells = form["routes"][route]
+            lossless = sum(cell["verdict"] in LOSSLESS for cell in cells)
+            parts.append(f"{route} {lossless} of {len(cells)}")
+        lines.append(f"- `{form['form']}`: {', '.join(parts)}{_edges_returned(form)}")
+    return "\n".join(lines)
+
+
+def _edges_returned(form: Mapping[str, Any]) -> str:
+    cells = [cell for cell in form["routes"]["tensorboard"] if cell["id"] == "histogram-edges"]
+    if not cells:
+        return ""
+    whole = all(cell["numbers"].get("edges_received") == [cell["numbers"].get("edges_sent")] for cell in cells)
+    return f"; TensorBoard's file gives back {'every edge' if whole else 'a part of the edges'}"
 
 
 def _table(measured: Mapping[str, Any], kind: str, rows: tuple[str, ...]) -> str:
@@ -123,7 +159,7 @@ def _table(measured: Mapping[str, Any], kind: str, rows: tuple[str, ...]) -> str
 
 def _words(cells: list[Mapping[str, Any]]) -> str:
     """Name the word of all grids, or each grid's when they differ, with the share that arrived where it is not all."""
-    words = {cell["grid"]: cell["verdict"] + _share(cell) for cell in cells}
+    words = {cell["grid"]: cell["verdict"] + _share(cell) + _mass(cell) for cell in cells}
     if len(set(words.values())) == 1:
         return next(iter(words.values()))
     return "; ".join(f"{grid}: {word}" for grid, word in words.items())
@@ -132,3 +168,8 @@ def _words(cells: list[Mapping[str, Any]]) -> str:
 def _share(cell: Mapping[str, Any]) -> str:
     delivered = cell["numbers"].get("delivered")
     return f" ({delivered:.0%} arrived)" if delivered not in (None, 0, 1) else ""
+
+
+def _mass(cell: Mapping[str, Any]) -> str:
+    mass = cell["numbers"].get("mass_kept_median")
+    return f" ({mass:.1%} of the mass)" if mass is not None and abs(mass - 1) > MASS_TOLERANCE else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-import orjson
+from orjson import OPT_APPEND_NEWLINE, dumps
 
 from torchlens_conformance.protocol import (
     NONFINITE_ENCODING,
@@ -30,7 +30,6 @@ VERSION = 1
 FORMAT = f"{FORMAT_FAMILY}{VERSION}"
 """The format's name."""
 
-_NEWLINE = orjson.OPT_APPEND_NEWLINE
 # Grids are few and their edges are shared tuples. The entry keeps the tuple alive, so its id stays its own.
 _encoded_edges: dict[int, tuple[tuple[float, ...], bytes]] = {}
 _MOST_EDGES_KEPT = 32
@@ -66,8 +65,8 @@ def encode_scalar(point: ScalarPoint) -> bytes:
         # The difference is 0 for every finite number, also for integers too large for math.isfinite.
         if value - value == 0:
             try:
-                return orjson.dumps(
-                    {"kind": "scalar", "tag": point.tag, "step": point.step, "value": value}, None, _NEWLINE
+                return dumps(
+                    {"kind": "scalar", "tag": point.tag, "step": point.step, "value": value}, None, OPT_APPEND_NEWLINE
                 )
             except TypeError:  # an integer beyond 64 bits
                 pass
@@ -79,14 +78,14 @@ def encode_histogram(point: HistogramPoint) -> bytes:
     if type(point) is HistogramPoint and point.tag.isascii():
         summary = point.summary
         try:
-            counts = orjson.dumps(point.counts)
-            numbers = orjson.dumps({name: summary[name] for name in summary})
+            counts = dumps(point.counts)
+            numbers = dumps({name: summary[name] for name in summary})
         except TypeError:  # an integer beyond 64 bits
             return encode_point(point)
         # Only NaN or an infinity can have become null: a summary holds numbers under fixed names.
         if b"null" not in numbers:
             return b'{"kind":"histogram","tag":%b,"step":%d,"counts":%b,"edges":%b,"summary":%b}\n' % (
-                orjson.dumps(point.tag),
+                dumps(point.tag),
                 point.step,
                 counts,
                 _edges(point.edges),
@@ -98,7 +97,9 @@ def encode_histogram(point: HistogramPoint) -> bytes:
 def encode_text(point: TextPoint) -> bytes:
     """Return the line of a text. Raises what :func:`encode_point` raises. Clause: JSONL-1."""
     if type(point) is TextPoint and point.tag.isascii() and point.text.isascii():
-        return orjson.dumps({"kind": "text", "tag": point.tag, "step": point.step, "text": point.text}, None, _NEWLINE)
+        return dumps(
+            {"kind": "text", "tag": point.tag, "step": point.step, "text": point.text}, None, OPT_APPEND_NEWLINE
+        )
     return encode_point(point)
 
 
@@ -106,7 +107,7 @@ def _edges(edges: tuple[float, ...]) -> bytes:
     known = _encoded_edges.get(id(edges))
     if known is not None:
         return known[1]
-    encoded = orjson.dumps(edges)
+    encoded = dumps(edges)
     if len(edges) <= _LONGEST_EDGES_KEPT:
         if len(_encoded_edges) >= _MOST_EDGES_KEPT:
             # Whole, so that no thread can stumble over another one's change; what is in use comes back at once.

@@ -54,10 +54,10 @@ class JSONLSink:
 
     Raises ``tracker_sink_path_exists``, ``tracker_sink_path_locked``, ``tracker_sink_write_failed`` (fields ``path``,
     ``errno`` as a name, ``row`` counted from 1, 0 when the file cannot be opened) and
-    ``tracker_sink_settings_invalid``; with ``resume`` also ``reader_file_foreign``, ``reader_file_truncated``,
-    ``reader_file_corrupt`` and ``reader_version_unsupported``. Every ``emit_*`` raises ``tracker_sink_closed``,
-    ``tracker_sink_forked``, ``tracker_sink_write_failed``, ``point_field_invalid`` for an object that is no point, and
-    ``tracker_value_unsupported`` for an integer of more digits than Python converts to text.
+    ``tracker_sink_settings_invalid``; with ``resume`` also ``reader_file_empty``, ``reader_file_foreign``,
+    ``reader_file_truncated``, ``reader_file_corrupt`` and ``reader_version_unsupported``. Every ``emit_*`` raises
+    ``tracker_sink_closed``, ``tracker_sink_forked``, ``tracker_sink_write_failed``, ``point_field_invalid`` for an
+    object that is no point, and ``tracker_value_unsupported`` for an integer of more digits than Python converts.
 
     Clause: JSONL-1, JSONL-2, JSONL-3, JSONL-4, PROT-1, PROT-6, PROT-10, PROT-11.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+import sys
 from typing import Any
 
 from torchlens_conformance.protocol import Refusal
@@ -18,7 +18,9 @@ def require_package(module: str, *, extra: str) -> Any:
     Raises ``tracker_sink_unavailable`` when it cannot be imported. Clause: PROT-9.
     """
     try:
-        return import_module(module)
+        # Not importlib.import_module: ClearML finds out about TensorBoard by a hook in __import__, and would miss this.
+        __import__(module)
+        return sys.modules[module]
     except ImportError as error:
         raise Refusal(
             "tracker_sink_unavailable",

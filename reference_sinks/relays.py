@@ -33,8 +33,8 @@ _WANDB_FINDING = (
     "loses an empty outermost bucket"
 )
 _CLEARML_FINDING = (
-    "as published for clearml 2.1.12 it keeps about 75% of the mass in about 48 interpolated bars at iteration 0; "
-    "docs/fidelity.md has what was measured here"
+    "with clearml 2.1.12 the relay samples 48 heights at even distances and puts them at iteration 0: of distilgpt2's "
+    "gradients 64 uniform buckets keep 59% of the mass in the median, 600 keep 6%, and the signed-log2 grids nothing"
 )
 
 

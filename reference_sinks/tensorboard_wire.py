@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from torchlens_conformance.protocol import HistogramPoint, Refusal
 
-HISTOGRAM_WIRES = ("plain", "leading-edge", "trimmed", "tensor")
+HISTOGRAM_WIRES = ("plain", "leading-edge", "trimmed", "trimmed-leading-edge", "tensor")
 """The wire forms of a histogram.
 
 ``plain``: limits are ``edges[1:]``; the leftmost edge is not in the file. ``leading-edge``: one empty bucket in front
 whose limit is ``edges[0]``, which is what torch's own ``add_histogram`` does. ``trimmed``: ``plain``, cut to the run
-from the first to the last occupied bucket. ``tensor``: the histogram plugin's float64 triples (left, right, count),
+from the first to the last occupied bucket. ``trimmed-leading-edge``: that run with its own left edge in front.
+``tensor``: the histogram plugin's float64 triples (left, right, count),
 which carry no summary.
 """
 
@@ -29,12 +30,12 @@ def limits_and_counts(point: HistogramPoint, wire: str) -> tuple[list[float], li
     beyond 2**53. Clause: TB-1.
     """
     counts, edges = require_exact_counts(point), point.edges
-    if wire == "leading-edge":
-        return list(edges), [0, *counts]
-    if wire == "trimmed" and any(counts):
+    if wire.startswith("trimmed") and any(counts):
         first = next(index for index, count in enumerate(counts) if count)
         last = next(index for index in range(len(counts) - 1, -1, -1) if counts[index])
-        return list(edges[first + 1 : last + 2]), list(counts[first : last + 1])
+        counts, edges = counts[first : last + 1], edges[first : last + 2]
+    if wire.endswith("leading-edge"):
+        return list(edges), [0, *counts]
     return list(edges[1:]), list(counts)
 
 

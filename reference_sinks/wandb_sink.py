@@ -51,7 +51,8 @@ class WandbSink:
 
     Raises ``tracker_sink_unavailable``, ``tracker_sink_settings_invalid`` (no run, or a disabled one, which drops
     everything) and ``tracker_sink_closed`` (a finished run). Every ``emit_*`` raises ``tracker_sink_closed``,
-    ``tracker_sink_forked``, ``tracker_step_regressed``, ``tracker_tag_unsafe`` and ``tracker_value_unsupported``.
+    ``tracker_sink_forked``, ``tracker_step_regressed``, ``tracker_point_repeated``, ``tracker_tag_unsafe`` and
+    ``tracker_value_unsupported``.
 
     Clause: WANDB-1, PROT-1, PROT-6, PROT-10, PROT-11, POINT-3.
     """
@@ -114,16 +115,17 @@ class WandbSink:
         """Refuse ``tracker_tag_unsafe`` for tags that wandb drops or overwrites, and any tag while its relay is on.
 
         With wandb's TensorBoard relay on, ``run.log`` ignores ``step`` (measured with 0.30.0: steps 7 and 9 arrive as 0
-        and 1); that refuses ``tracker_value_unsupported`` here, while ``emit_*`` still works. Clause: PROT-7, POINT-3.
+        and 1); that refuses ``tracker_relay_step_unsupported`` here, while ``emit_*`` still works.
+
+        Clause: PROT-7, POINT-3.
         """
         for tag in tags:
             _require_storable_tag(tag)
         if wandb_relay_is_on():
             raise Refusal(
-                "tracker_value_unsupported",
+                "tracker_relay_step_unsupported",
                 "wandb's TensorBoard relay is on, and then run.log replaces every step by a row counter.",
                 remedy="Leave out sync_tensorboard=True, or call wandb.tensorboard.unpatch() before the run starts.",
-                field="step",
                 evidence='wandb.patched["tensorboard"] is not empty',
             )
 
@@ -169,7 +171,7 @@ class WandbSink:
             self._step = step
             self._tags.clear()
         elif tag in self._tags:
-            raise _step_refusal(tag, step, step, "this tag already has a value at this step")
+            raise _repeated_refusal(tag, step)
         else:
             # The client's own count of the steps it sent (the older name is of 0.19) costs nothing to look at.
             local = getattr(self._run, "_local_step", getattr(self._run, "_step", step))
@@ -251,10 +253,20 @@ def _step_refusal(tag: str, step: int, current: int, why: str) -> Refusal:
     return Refusal(
         "tracker_step_regressed",
         f"wandb would lose this row: {why}.",
-        remedy="Log in the order of the steps, each tag once a step, and give run.log() the same steps everywhere.",
+        remedy="Log in the order of the steps, and give run.log() the same steps everywhere.",
         tag=tag,
         step=step,
         current=current,
+    )
+
+
+def _repeated_refusal(tag: str, step: int) -> Refusal:
+    return Refusal(
+        "tracker_point_repeated",
+        "wandb keeps one value a tag and step, the last one, and would drop the first without a word.",
+        remedy="Log each tag once a step.",
+        tag=tag,
+        step=step,
     )
 
 

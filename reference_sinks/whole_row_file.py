@@ -39,11 +39,9 @@ class WholeRowFile:
         self.path = path
         self.rows = 0
         self._torn = False
-        self._descriptor = -1
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = _open_locked(path)
-            self._regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+            self._descriptor, self._regular = _open_locked(path)
         except BlockingIOError as error:
             raise Refusal(
                 "tracker_sink_path_locked",
@@ -52,7 +50,6 @@ class WholeRowFile:
                 path=str(path),
             ) from error
         except OSError as error:
-            self.release()
             raise self._refusal(error, row=0) from error
 
     @property
@@ -143,19 +140,22 @@ class WholeRowFile:
         )
 
 
-def _open_locked(path: Path) -> int:
-    """Open and lock ``path``; raises ``BlockingIOError`` when another writer holds it."""
+def _open_locked(path: Path) -> tuple[int, bool]:
+    """Open and lock ``path``; return the descriptor and whether it is a regular file.
+
+    Raises ``BlockingIOError`` when another writer holds it.
+    """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                return descriptor
+                return descriptor, False
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Between opening and locking, another process may have removed or replaced the file.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(status, os.stat(path)):
-                    return descriptor
+                    return descriptor, True
         except BaseException:
             os.close(descriptor)
             raise

@@ -33,6 +33,7 @@ sdk {
 }
 """
 
+# Frameworks that are not listed are on; detect_repository asks a host for updates in a thread.
 _OTHER_FRAMEWORKS = (
     *("matplotlib", "tensorflow", "pytorch", "megengine", "xgboost", "scikit", "detect_repository", "fastai"),
     *("lightgbm", "hydra", "jsonargparse", "joblib", "catboost", "gradio", "tfdefines"),
@@ -40,8 +41,15 @@ _OTHER_FRAMEWORKS = (
 
 
 def environment(place: Path) -> Mapping[str, str]:
-    """Keep ClearML's cache inside ``place`` and name the configuration that :func:`send` writes there."""
-    return {"CLEARML_CACHE_DIR": str(place / "cache"), "CLEARML_CONFIG_FILE": str(place / "clearml.conf")}
+    """Keep ClearML's cache inside ``place``, name the configuration that :func:`send` writes there, and stay offline.
+
+    Version 2.1.0 logs in when it is imported, before anyone can call ``set_offline``.
+    """
+    return {
+        "CLEARML_CACHE_DIR": str(place / "cache"),
+        "CLEARML_CONFIG_FILE": str(place / "clearml.conf"),
+        "CLEARML_OFFLINE_MODE": "1",
+    }
 
 
 def start_task() -> Any:
@@ -71,10 +79,6 @@ def send_writer_first(points: Sequence[Point], place: Path) -> list[Refused]:
 
 
 def _send(points: Sequence[Point], place: Path, *, writer_first: bool) -> list[Refused]:
-    # At the top, as training scripts have it. Measured: imported for the first time after Task.init, torch's writer is
-    # not captured at all.
-    import torch.utils.tensorboard  # noqa: F401
-
     from reference_sinks import TensorBoardSink
 
     from .wire import sink_settings
@@ -121,12 +125,9 @@ def _surface_histograms(result: ReadResult) -> Iterable[ReceivedHistogram]:
 
 def stored_tag(tag: str, capability: str) -> str:
     """Return the name under which the relay stores ``tag``: cut into metric and variant, slashes made underscores."""
-    from reference_sinks.readers.clearml_tags import TEXT_SUFFIX, relayed_name
+    from reference_sinks.readers.clearml_tags import relayed_tag
 
-    if capability not in ("scalar", "raw_histogram", "text_manifest"):
-        return tag
-    # The reader takes torch's suffix off a text's name again.
-    return "/".join(relayed_name(tag, capability)).removesuffix(f"_{TEXT_SUFFIX}")
+    return relayed_tag(tag, capability) if capability in ("scalar", "raw_histogram", "text_manifest") else tag
 
 
 ROUTE = Route(

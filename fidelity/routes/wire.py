@@ -5,12 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-HISTOGRAM_WIRES = ("plain", "leading-edge", "trimmed", "tensor")
-"""The forms of a histogram (see TensorBoardSink)."""
-
-SCALAR_FORMS = ("float32", "float64")
-"""The forms of a scalar (see TensorBoardSink)."""
-
 HISTOGRAM_VARIABLE = "TORCHLENS_FIDELITY_HISTOGRAM_WIRE"
 SCALAR_VARIABLE = "TORCHLENS_FIDELITY_SCALAR_FORM"
 

@@ -34,7 +34,7 @@ def read_clearml(
     far, at most 49; the plot of a single histogram has a row of zeros in front, for which there is no label.
 
     What the store cannot say: a tag. It holds a metric and a variant, and the relay puts ``_`` for the slashes in them
-    (see :func:`~reference_sinks.readers.clearml_tags.relayed_name`). A tag here is ``metric/variant`` as stored, unless
+    (see :func:`~reference_sinks.readers.clearml_tags.relayed_tag`). A tag here is ``metric/variant`` as stored, unless
     exactly one of ``known_tags`` is stored under that name; notes count both. What ClearML changed before it stored
     cannot be seen here either: NaN and infinities are 0.0 by default, and a step that falls behind is moved ahead.
 
@@ -48,8 +48,8 @@ def read_clearml(
     the session names as its own, else None.
 
     Raises ``reader_path_missing``, ``reader_file_empty`` (no bytes, or a folder without a session),
-    ``reader_file_foreign``, ``reader_file_truncated`` and ``reader_file_corrupt`` (with ``offset`` and
-    ``points_before``). A folder with several sessions is foreign. A session to which nothing was reported has no
+    ``reader_file_foreign``, ``reader_path_ambiguous`` (a folder with several sessions), ``reader_file_truncated`` and
+    ``reader_file_corrupt`` (with ``offset`` and ``points_before``). A session to which nothing was reported has no
     metrics file; it has no points, and a note.
 
     Clause: FID-1, POINT-3.

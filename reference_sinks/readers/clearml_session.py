@@ -92,7 +92,7 @@ class Session:
 def find_session(path: Path) -> Path:
     """Return the folder or zip of the session at ``path``, or of the only one below it.
 
-    A folder counts before its zip. Raises ``reader_path_missing``, ``reader_file_empty`` and ``reader_file_foreign``.
+    A folder counts before its zip. Raises ``reader_path_missing``, ``reader_file_empty`` and ``reader_path_ambiguous``.
     """
     require_present(path, reader=READER)
     if path.is_file():
@@ -110,7 +110,7 @@ def find_session(path: Path) -> Path:
             return next(iter(found.values()))
         if found:
             raise Refusal(
-                "reader_file_foreign",
+                "reader_path_ambiguous",
                 f"{path} holds {len(found)} sessions.",
                 remedy="Give the folder of one session.",
                 path=str(path),

@@ -35,6 +35,14 @@ def relayed_name(tag: str, capability: str) -> tuple[str, str]:
     return "_".join(parts[:-last]) or default, "_".join(parts[-last:])
 
 
+def relayed_tag(tag: str, capability: str) -> str:
+    """Return the tag that the reader gives, without known tags, to what the relay stored for ``tag``.
+
+    It is ``metric/variant`` of :func:`relayed_name`, without torch's suffix where that is a text's. Clause: FID-1.
+    """
+    return TagReader((), Counter()).tag(*relayed_name(tag, capability), capability)
+
+
 class TagReader:
     """Turn stored names into tags.
 

@@ -54,8 +54,8 @@ def read_wandb(path: str | os.PathLike[str], *, allow_torn: bool = False) -> Rea
 
     Raises ``reader_path_missing``, ``reader_file_empty`` (no bytes, or a folder without a run),
     ``reader_file_foreign``, ``reader_file_truncated`` and ``reader_file_corrupt`` (with ``offset`` and
-    ``points_before``), ``reader_version_unsupported``, ``tracker_sink_unavailable``. A folder with several runs is
-    foreign.
+    ``points_before``), ``reader_version_unsupported``, ``tracker_sink_unavailable``. A folder with several runs raises
+    ``reader_path_ambiguous``.
 
     Clause: WANDB-1, FID-1.
     """
@@ -119,7 +119,7 @@ def read_wandb_notices(path: str | os.PathLike[str]) -> tuple[str, ...]:
 def find_run_file(path: str | os.PathLike[str]) -> Path:
     """Return the ``.wandb`` file at a file's own path, in a run's folder, or in a folder with exactly one run.
 
-    Raises ``reader_path_missing``, ``reader_file_empty`` and ``reader_file_foreign``. Clause: WANDB-1.
+    Raises ``reader_path_missing``, ``reader_file_empty`` and ``reader_path_ambiguous``. Clause: WANDB-1.
     """
     root = Path(path)
     require_present(root, reader=READER)
@@ -131,7 +131,7 @@ def find_run_file(path: str | os.PathLike[str]) -> Path:
             return found[0]
         if found:
             raise Refusal(
-                "reader_file_foreign",
+                "reader_path_ambiguous",
                 f"{root} holds {len(found)} runs.",
                 remedy="Give the folder of one run.",
                 path=str(root),

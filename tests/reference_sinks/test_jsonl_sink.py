@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import math
 import os
 import pickle
 import tempfile
@@ -119,6 +120,17 @@ def test_hard_numbers_keep_every_bit(tmp_path: Path, value: int | float) -> None
     assert same(read_jsonl(sink.path), [ScalarPoint("a", 0, value)])
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_nonfinite_numbers_are_standard_json(tmp_path: Path, value: float) -> None:
+    """NaN and the infinities are strict JSON in the file and floats again when read (JSONL-3)."""
+    points = [ScalarPoint("a", 0, value), HistogramPoint("h", 0, (1,), (0.0, 1.0), {"num": 1, "max": value})]
+    sink = JSONLSink(tmp_path / "points.jsonl")
+    emit(sink, points)
+    sink.close()
+    assert strict_rows(sink.path)[1]["value"].keys() == {"$float"}
+    assert same(read_jsonl(sink.path), points)
+
+
 def test_endless_integers_are_refused(tmp_path: Path) -> None:
     """An integer that Python does not turn into text refuses by name and leaves no trace (POINT-3, PROT-9)."""
     sink = JSONLSink(tmp_path / "points.jsonl")
@@ -142,11 +154,14 @@ def test_an_object_that_is_no_point_is_refused(tmp_path: Path) -> None:
 
 def test_edges_are_remembered_by_identity_and_bounded(tmp_path: Path) -> None:
     """A hundred grids of their own are written right, and only some of them are kept in memory (PROT-10, JSONL-1)."""
-    points = [HistogramPoint("h", step, (1, step), (0.0, 1.0, 2.0 + step)) for step in range(100) for _ in range(2)]
+    # No edges outlive their point, so that a later grid can get the place in memory of an earlier one.
+    grids = [[float(edge) for edge in range(step, step + 60)] for step in range(100)]
     sink = JSONLSink(tmp_path / "points.jsonl")
-    emit(sink, points)
+    for step, grid in enumerate(grids):
+        emit(sink, [HistogramPoint("h", step, (step,) * 59, tuple(grid))] * 2)
     sink.close()
-    assert same(read_jsonl(sink.path), points)
+    edges = [list(point.edges) for point in read_jsonl(sink.path) if isinstance(point, HistogramPoint)]
+    assert edges == [grid for grid in grids for _ in range(2)]
     assert len(_encoded_edges) <= 32
     encode_histogram(HistogramPoint("h", 0, (0,) * 5000, tuple(map(float, range(5001)))))
     assert all(len(edges) < 5000 for edges, _ in _encoded_edges.values())
@@ -258,10 +273,12 @@ def test_two_sinks_on_one_path_refuse(tmp_path: Path) -> None:
     """While a sink is open no other takes its path, under no name and with no option (JSONL-2)."""
     first = JSONLSink(tmp_path / "points.jsonl")
     (tmp_path / "link.jsonl").symlink_to(first.path)
+    before = open_descriptors()
     for keywords in ({}, {"resume": True}, {"overwrite": True}):
         for name in ("points.jsonl", "link.jsonl"):
             refusal = refused(JSONLSink, tmp_path / name, **keywords)
             assert (refusal.code, refusal.fields["path"]) == ("tracker_sink_path_locked", str(tmp_path / name))
+    assert open_descriptors() == before
     first.emit_scalar(ScalarPoint("a", 1, 1.0))
     first.close()
     JSONLSink(first.path, resume=True).close()

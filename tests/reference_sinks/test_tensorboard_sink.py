@@ -90,6 +90,14 @@ def test_limit_forms_return_a_run_of_the_edges(tmp_path: Path, wire: str) -> Non
     assert first.summary == INNER.summary and last.summary == OUTER.summary
 
 
+def test_trimmed_with_a_leading_edge_returns_exactly_the_occupied_run(tmp_path: Path) -> None:
+    """The run of occupied buckets returns with all of its own edges (TB-1)."""
+    first, last = stored(tmp_path, [INNER, OUTER], histogram_wire="trimmed-leading-edge")
+    assert isinstance(first, HistogramPoint) and isinstance(last, HistogramPoint)
+    assert (first.counts, first.edges) == ((3, 4), INNER.edges[1:4])
+    assert (last.counts, last.edges) == (OUTER.counts, OUTER.edges)
+
+
 def test_a_whole_grid_survives_with_counts_beyond_float32(tmp_path: Path) -> None:
     """513 buckets with counts past 2**24 return exactly (TB-1, GRID-1)."""
     counts = tuple((index * 7919) % 40_000_003 for index in range(513))

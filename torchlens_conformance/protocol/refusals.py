@@ -26,6 +26,8 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "tracker_step_regressed": "The store would drop this row, since a larger step was already written.",
         "tracker_histogram_bucket_cap": "The histogram has more buckets than the store keeps.",
         "tracker_relay_histogram_unsupported": "A relay is attached that rebuilds histograms wrong.",
+        "tracker_relay_step_unsupported": "A relay is on that replaces the caller's step.",
+        "tracker_point_repeated": "The store would let a second point of one tag and step replace the first.",
         "tracker_tag_unsafe": "A tag is outside the safe grammar, or outside what the store can carry.",
         "tracker_name_invalid": "A session name or namespace is not one safe, non-empty component.",
         # Points and grids.
@@ -39,6 +41,7 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "statistics_backend_unavailable": "The requested statistics backend cannot run here.",
         # Readers.
         "reader_path_missing": "There is nothing at the path.",
+        "reader_path_ambiguous": "The folder holds several stores, and only one can be read.",
         "reader_file_empty": "The file or folder holds no data.",
         "reader_file_foreign": "The file is of another kind.",
         "reader_file_truncated": "The file ends in the middle of a record.",

@@ -39,7 +39,7 @@ TABLES = 4
 """Counting tables that are filled in turn."""
 
 TABLE_GAP = 80
-"""Unused counters between tables: at a distance of a multiple of 4 KiB a store would hold up loads of the next table."""
+"""Unused counters between tables: a multiple of 4 KiB apart, a store into one would hold up a load from the next."""
 
 SMALL = 2048
 """Up to so many elements a chunk is counted straight into its bins; clearing and folding tables would cost more."""
@@ -346,8 +346,13 @@ def run32(jobs: Any, first: Any, last: Any, grid: Any, bins_of_cells: Any, recor
             _fold_tables(tables, grid[GRID_CELLS], bins_of_cells, all_bins, job)
         if record[FINITE]:
             for side in range(2):
-                extremes[side] = ordered(extremes[side])
-                record[MINIMUM + side] = extremes.view(np.float32)[side] + 0.0  # A zero becomes +0.0.
+                word = ordered(extremes[side])
+                extremes[side] = word
+                if magnitude(word) >= 1 << 23:
+                    record[MINIMUM + side] = extremes.view(np.float32)[side]
+                else:  # A zero becomes +0.0; a subnormal is made from its bits, as the thread may flush it.
+                    tiny = np.float64(magnitude(word)) * 2.0**-149
+                    record[MINIMUM + side] = tiny if word >= 0 else 0.0 - tiny
 
 
 @_kernel
@@ -380,5 +385,7 @@ def run64(jobs: Any, first: Any, last: Any, grid: Any, bins_of_cells: Any, recor
             _fold_tables(tables, grid[GRID_CELLS], bins_of_cells, all_bins, job)
         if record[FINITE]:
             for side in range(2):
-                extremes[side] = ordered(extremes[side])
-                record[MINIMUM + side] = extremes.view(np.float64)[side] + 0.0  # A zero becomes +0.0.
+                word = ordered(extremes[side])
+                extremes[side] = word
+                if magnitude(word):  # A zero stays +0.0.
+                    record[MINIMUM + side] = extremes.view(np.float64)[side]

@@ -112,5 +112,5 @@ def pieces(tensor: torch.Tensor, *, limit: int = PIECE) -> Iterator[torch.Tensor
         return
     axis = max(range(tensor.dim()), key=lambda dimension: tensor.shape[dimension])
     size = max(1, tensor.shape[axis] * limit // tensor.numel())
-    for part in tensor.split(size, dim=axis):
+    for part in torch.split(tensor, size, dim=axis):
         yield from pieces(part, limit=limit)

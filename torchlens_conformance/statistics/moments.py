@@ -15,12 +15,12 @@ RESCUE_EXPONENT = 600
 
 
 class Moments(NamedTuple):
-    """Moments of ``count`` finite values, in float64; without values all the others are zero.
+    """Moments of ``finite`` values, in float64; without values all the others are zero.
 
     ``minimum`` and ``maximum`` are exact, ``squared_deviation`` is the sum of squared deviations from ``mean``.
     """
 
-    count: int
+    finite: int
     minimum: float
     maximum: float
     total: float
@@ -55,14 +55,14 @@ class Tally(NamedTuple):
 
 def join_moments(first: Moments, second: Moments) -> Moments:
     """Return the moments of both sets of values together, by Chan's stable update. Clause: STAT-1."""
-    if not second.count:
+    if not second.finite:
         return first
-    if not first.count:
+    if not first.finite:
         return second
-    count = first.count + second.count
+    count = first.finite + second.finite
     distance = second.mean - first.mean
-    weight = second.count / count
-    deviation = first.squared_deviation + second.squared_deviation + distance * (distance * weight) * first.count
+    weight = second.finite / count
+    deviation = first.squared_deviation + second.squared_deviation + distance * (distance * weight) * first.finite
     return Moments(
         count,
         min(first.minimum, second.minimum),
@@ -97,9 +97,13 @@ def repeat_tally(tally: Tally, times: int) -> Tally:
     """Return the tally of ``times`` copies of the elements, as an expanded tensor has them."""
     moments = tally.moments
     return Tally(
-        *(count * times for count in tally[:5]),
+        tally.elements * times,
+        tally.zeros * times,
+        tally.nan * times,
+        tally.posinf * times,
+        tally.neginf * times,
         Moments(
-            moments.count * times,
+            moments.finite * times,
             moments.minimum,
             moments.maximum,
             moments.total * times,
@@ -117,7 +121,7 @@ def unscale_moments(exact: Moments, scaled: Moments) -> Moments:
     What float64 cannot hold becomes infinite; nothing becomes NaN.
     """
     return Moments(
-        exact.count,
+        exact.finite,
         exact.minimum,
         exact.maximum,
         _scale_up(scaled.total, RESCUE_EXPONENT),

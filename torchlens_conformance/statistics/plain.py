@@ -84,7 +84,7 @@ def reduce(tensors: Sequence[torch.Tensor], descriptor: GridDescriptor | None) -
 def _fetch(vectors: list[torch.Tensor]) -> list[list[float]]:
     """Return vectors of one length as lists; one transfer a device when all lie on one."""
     if len({vector.device for vector in vectors}) == 1:
-        return torch.stack(vectors).tolist()  # type: ignore[no-any-return]
+        return torch.stack(vectors).tolist()
     return [vector.tolist() for vector in vectors]
 
 
@@ -101,14 +101,17 @@ def _tally(elements: int, rows: list[list[float]], bins: list[int] | None) -> Ta
     return Tally(elements, int(zeros), nan, int(posinf), int(neginf), moments, bins)
 
 
-def _reduce_tensor(flat: torch.Tensor, descriptor: GridDescriptor | None) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+def _reduce_tensor(
+    flat: torch.Tensor, descriptor: GridDescriptor | None
+) -> tuple[list[torch.Tensor], torch.Tensor | None]:
     """Return a float64 row a chunk and the int64 bins of the whole tensor, both on the tensor's device."""
     form = BINARY64 if flat.dtype is torch.float64 else BINARY32
     device = torch.device("cpu") if flat.device.type == "mps" else flat.device  # MPS has no float64.
     grid = None if descriptor is None else _grid(descriptor, form, device)
     counts: torch.Tensor | None = None
     rows = []
-    for chunk in flat.split(CPU_CHUNK if flat.device.type in ("cpu", "mps") else DEVICE_CHUNK):
+    size = CPU_CHUNK if flat.device.type in ("cpu", "mps") else DEVICE_CHUNK
+    for chunk in torch.split(flat, size):
         if not chunk.numel():
             continue
         values = chunk.to(device)
@@ -154,11 +157,22 @@ def _row(values: torch.Tensor, words: torch.Tensor, form: FloatFormat) -> torch.
     # The mean of the distances corrects the rounding of the mean that they were taken from.
     deviation = (deviation - distance * distance / finite).clamp_(min=0.0)
     mean = total / finite + distance / finite
-    extremes = torch.stack((least, greatest))
-    extremes = extremes ^ ((extremes >> (form.bits - 1)) & largest)
-    minimum, maximum = extremes.view(values.dtype).double() + 0.0  # A zero becomes +0.0.
+    minimum, maximum = _floats(torch.stack((least, greatest)), form)
     numbers = (finite, zeros, posinf, neginf, minimum, maximum, total, squares, mean, deviation)
     return torch.stack([number.double() for number in numbers])
+
+
+def _floats(ordered: torch.Tensor, form: FloatFormat) -> torch.Tensor:
+    """Return ordered bits as float64 values; a zero becomes +0.0."""
+    largest = (1 << (form.bits - 1)) - 1
+    words = ordered ^ ((ordered >> (form.bits - 1)) & largest)
+    magnitude = words & largest
+    if form is BINARY64:
+        return torch.where(magnitude == 0, magnitude, words).view(torch.float64)
+    # A subnormal float32 is made from its bits, as the thread may flush it.
+    tiny = magnitude.double() * 2.0**-149
+    tiny = torch.where((words < 0) & (magnitude > 0), -tiny, tiny)
+    return torch.where(magnitude < 1 << form.mantissa_bits, tiny, words.view(torch.float32).double())
 
 
 def _count_cells(words: torch.Tensor, form: FloatFormat, grid: _Grid) -> torch.Tensor:

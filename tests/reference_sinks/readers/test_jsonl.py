@@ -12,6 +12,7 @@ import pytest
 
 from reference_sinks import JSONLSink
 from reference_sinks.readers import ReadResult, read_jsonl
+from reference_sinks.readers.jsonl_rows import RowScan
 from torchlens_conformance.protocol import (
     DEFAULT_DESCRIPTOR,
     HistogramPoint,
@@ -89,6 +90,13 @@ def test_a_file_cut_at_every_byte_reads_up_to_the_cut(path: Path) -> None:
         assert result.torn == (torn if start < size else None)
 
 
+def test_a_growing_file_is_read_up_to_the_first_unfinished_row() -> None:
+    """What appears behind a half written row while it is read is left to the next reading (JSONL-2)."""
+    scan = RowScan([HEADER, ROW, ROW[:9], ROW[9:], ROW])
+    assert [row.number for row in scan] == [1, 2]
+    assert scan.torn is not None and scan.end == len(HEADER + ROW)
+
+
 def test_a_row_without_newline_is_torn(path: Path) -> None:
     """A last line that looks complete but has no newline was never acknowledged, so it is torn (JSONL-2)."""
     result = read(path, HEADER + ROW + ROW[:-1])
@@ -97,7 +105,7 @@ def test_a_row_without_newline_is_torn(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "tail", [b"x", b"x\n", b"x\n\n \n\n", b"[1]\n", b"\xff\n", b"\0" * 99, b"[" * 9999, b"1" * 9999]
+    "tail", [b"x", b"x\n", b"x\n\n \n\n", b"[1]\n", b"\xff\n", b"\0" * 99, b"[" * 99999 + b"\n", b"1" * 9999]
 )
 def test_a_damaged_last_row_is_torn(path: Path, tail: bytes) -> None:
     """Whatever is wrong with the last row, also with empty lines behind it, the rows before are read (JSONL-2)."""

@@ -143,7 +143,7 @@ def test_places_are_found_or_refused_by_name(stored_run: Any, tmp_path: Path) ->
     for name in ("offline-run-1", "offline-run-2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run-1.wandb").write_bytes(b"")
-    assert refused(tmp_path).code == "reader_file_foreign"
+    assert refused(tmp_path).code == "reader_path_ambiguous"
     assert refused(tmp_path / "offline-run-1").code == "reader_file_empty"
 
 
