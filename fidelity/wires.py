@@ -114,15 +114,15 @@ def wires_page(measured: Mapping[str, Any]) -> str:
 
 
 _DECISION = """\
-`TensorBoardSink` writes `leading-edge` and `float32` unless it is told otherwise. Of the raw forms `leading-edge` is the
-only one from which a reader gets the whole histogram back, empty outer buckets included, so a point that was sent equals
-the point that is read. Two relays do better with a trimmed form. wandb's re-bins whatever has more than 512 buckets in
-the file, empty ones too; with `histogram_wire="trimmed-leading-edge"` the grid of 513 buckets passes exact as long as its
-occupied run is shorter. ClearML's samples a shorter range then, and shows a part of a signed-log2 histogram where it
-would show nothing; it is wrong either way. The price of trimming is that empty outer buckets are implied, not stored.
-`tensor` is as exact as `leading-edge` in TensorBoard itself and over wandb's relay, but it has no summary, and ClearML's
-relay drops it without a word. `scalar_form="float64"` keeps every bit in TensorBoard and over wandb's relay, and loses
-every scalar over ClearML's."""
+`TensorBoardSink` writes `leading-edge` and `float32` unless it is told otherwise. Of the raw forms `leading-edge` is
+the only one from which a reader gets the whole histogram back, empty outer buckets included, so a point that was sent
+equals the point that is read. Two relays do better with a trimmed form. wandb's re-bins whatever has more than 512
+buckets in the file, empty ones too; with `histogram_wire="trimmed-leading-edge"` the grid of 513 buckets passes exact
+as long as its occupied run is shorter. ClearML's samples a shorter range then, and shows a part of a signed-log2
+histogram where it would show nothing; it is wrong either way. The price of trimming is that empty outer buckets are
+implied, not stored. `tensor` is as exact as `leading-edge` in TensorBoard itself and over wandb's relay, but it has
+no summary, and ClearML's relay drops it without a word. `scalar_form="float64"` keeps every bit in TensorBoard and
+over wandb's relay, and loses every scalar over ClearML's."""
 
 
 def _score(measured: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ _WANDB_FINDING = (
 )
 _CLEARML_FINDING = (
     "with clearml 2.1.12 the relay samples 48 heights at even distances and puts them at iteration 0: of distilgpt2's "
-    "gradients 64 uniform buckets keep 59% of the mass in the median, 600 keep 6%, and the signed-log2 grids nothing"
+    "gradients 64 uniform buckets keep a third of the mass in the median, 600 keep 3%, the signed-log2 grids nothing"
 )
 
 

@@ -1,6 +1,7 @@
 """The ground floor: points, capability words, tags, grid, refusals, ledger, comparison.
 
-No torch, no numpy, no tracker and no input or output; importing it takes a few milliseconds.
+No torch, no numpy, no tracker and no input or output. Importing it takes some 40 milliseconds, most of them for the
+standard library's ``dataclasses``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 
-from .refusals import Refusal
+from .refusals import Refusal, short_repr
 
 CAPABILITY_METHODS: Mapping[str, str] = MappingProxyType(
     {
@@ -25,8 +25,9 @@ CAPABILITY_METHODS: Mapping[str, str] = MappingProxyType(
 def advertised_capabilities(sink: object) -> frozenset[str]:
     """Return the capability words of ``sink`` after checking words and methods.
 
-    Raises ``tracker_sink_invalid`` when there is no ``capabilities()``, when a word is unknown, or when the method of
-    an advertised word (or ``flush``, ``close``) is missing.
+    Raises ``tracker_sink_invalid`` when there is no ``capabilities()``, when it gives no collection of words or raises
+    (a refusal of the sink itself passes), when a word is unknown, or when the method of an advertised word (or
+    ``flush``, ``close``) is missing.
 
     Clause: PROT-1, PROT-2, PROT-3.
     """
@@ -40,7 +41,7 @@ def advertised_capabilities(sink: object) -> frozenset[str]:
             "WandbSink(run), or write a sink with capabilities(), emit_*, flush() and close().",
             sink=name,
         )
-    words = frozenset(capabilities())
+    words = _given_words(name, capabilities)
     unknown = sorted(str(word) for word in words if word not in CAPABILITY_METHODS)
     if unknown:
         raise Refusal(
@@ -63,14 +64,38 @@ def advertised_capabilities(sink: object) -> frozenset[str]:
     return words
 
 
+def _given_words(name: str, capabilities: Callable[[], Iterable[str]]) -> frozenset[str]:
+    try:
+        given = capabilities()
+        if isinstance(given, str):
+            raise TypeError("one text in place of a collection of words")
+        return frozenset(given)
+    except Refusal:
+        raise
+    except Exception as error:
+        raise Refusal(
+            "tracker_sink_invalid",
+            f"capabilities() of {name} does not give capability words.",
+            remedy="Return a set or tuple of words from capabilities().",
+            sink=name,
+            error=short_repr(error),
+        ) from error
+
+
 def require_capability(sink: object, capability: str, *, sink_name: str | None = None) -> None:
     """Refuse ``tracker_sink_capability_missing`` unless ``sink`` advertises ``capability``.
 
     Raises ``tracker_sink_invalid`` for an unknown word. Clause: PROT-4.
     """
-    name = sink_name or type(sink).__name__
-    require_word(capability)
-    if capability not in advertised_capabilities(sink):
+    require_capabilities([(sink_name or type(sink).__name__, sink)], [capability])
+
+
+def require_advertised(name: str, advertised: Container[str], capability: str) -> None:
+    """Refuse ``tracker_sink_capability_missing`` unless ``capability`` is among the words of the sink ``name``.
+
+    Clause: PROT-4.
+    """
+    if capability not in advertised:
         raise Refusal(
             "tracker_sink_capability_missing",
             f"{name} does not carry {capability!r}.",
@@ -82,12 +107,12 @@ def require_capability(sink: object, capability: str, *, sink_name: str | None =
 
 def require_word(capability: str) -> None:
     """Refuse ``tracker_sink_invalid`` unless ``capability`` is one of the closed words. Clause: PROT-2."""
-    if capability not in CAPABILITY_METHODS:
+    if not isinstance(capability, str) or capability not in CAPABILITY_METHODS:
         raise Refusal(
             "tracker_sink_invalid",
-            f"{capability!r} is no capability word.",
+            f"{short_repr(capability)} is no capability word.",
             remedy=f"Use one of {', '.join(CAPABILITY_METHODS)}.",
-            capability=str(capability),
+            capability=capability if isinstance(capability, str) else short_repr(capability),
         )
 
 
@@ -97,6 +122,9 @@ def require_capabilities(sinks: Iterable[tuple[str, object]], capabilities: Iter
     Raises ``tracker_sink_capability_missing`` or ``tracker_sink_invalid``. Clause: PROT-4.
     """
     wanted = tuple(capabilities)
+    for capability in wanted:
+        require_word(capability)
     for name, sink in sinks:
+        advertised = advertised_capabilities(sink)
         for capability in wanted:
-            require_capability(sink, capability, sink_name=name)
+            require_advertised(name, advertised, capability)

@@ -35,7 +35,10 @@ def same_value(first: int | float, second: int | float) -> bool:
 
 
 def as_float32(value: int | float) -> float:
-    """Return the float32 nearest to ``value``, as a Python float; beyond the range it is an infinity."""
+    """Return the float32 nearest to ``float(value)``, as a Python float; beyond the range it is an infinity.
+
+    An integer beyond 2**53 is thus rounded twice, as it is by software that holds numbers as floats.
+    """
     try:
         (narrow,) = struct.unpack("<f", struct.pack("<f", float(value)))
     except OverflowError:
@@ -46,17 +49,31 @@ def as_float32(value: int | float) -> float:
 def value_error(sent: int | float, received: int | float) -> float:
     """Return the relative error: 0.0 exactly when the values are the same, infinity when their kinds differ.
 
-    The kinds are finite, NaN, +infinity, -infinity. For a sent zero the absolute error is returned.
+    The kinds are finite, NaN, +infinity, -infinity. For a sent zero the absolute error is returned; two zeros of
+    different sign differ by the smallest float. Clause: FID-1.
     """
     if same_value(sent, received):
         return 0.0
-    if not (isfinite(sent) and isfinite(received)):
+    if not (_is_finite(sent) and _is_finite(received)):
         return inf
-    if sent == received:
-        # Equal and yet not the same: the sign of a zero.
-        return 5e-324
-    difference = abs(sent - received)
-    return float(difference / abs(sent)) if sent else float(difference)
+    # In integers: floats would lose the difference of 2**53 + 1 and 2.0**53, or overflow between 1e308 and -1e308.
+    sent_over, sent_under = sent.as_integer_ratio()
+    received_over, received_under = received.as_integer_ratio()
+    difference = abs(sent_over * received_under - received_over * sent_under)
+    try:
+        error = difference / (received_under * (abs(sent_over) or sent_under))
+    except OverflowError:
+        return inf
+    return max(error, _SMALLEST)
+
+
+_SMALLEST = 5e-324
+"""The smallest positive float: values that are not the same never have the error 0.0."""
+
+
+def _is_finite(value: int | float) -> bool:
+    # isfinite() converts to a float, which fails for large integers.
+    return isinstance(value, int) or isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +100,9 @@ def align_series(
 ) -> Alignment:
     """Match the items of one series by step where steps survived, else by order.
 
-    When all received steps are distinct sent steps, items match by step. Else, with as many received as sent, they
-    match by order. Else (steps rewritten and something lost or doubled) they match in order, so that as many keys
-    (values, say) as possible agree.
+    When the steps on each side are distinct and all received ones were sent, items match by step. Else, with as many
+    received as sent, they match by order. Else (steps rewritten and something lost or doubled) they match in order, so
+    that as many keys (values, say) as possible agree.
 
     Args:
         sent_steps: The caller's steps, in the order they were sent.
@@ -244,11 +261,20 @@ def spread_evenly(
         inside = 0.0
         index = max(bisect_left(target_edges, low) - 1, 0)
         while index < len(spread) and target_edges[index] < high:
-            overlap = min(high, target_edges[index + 1]) - max(low, target_edges[index])
-            if overlap > 0:
-                share = count * (overlap / (high - low))
+            left, right = max(low, target_edges[index]), min(high, target_edges[index + 1])
+            if left < right:
+                share = count * _covered(left, right, low, high)
                 spread[index] += share
                 inside += share
             index += 1
         outside += abs(count - inside)
     return spread, outside
+
+
+def _covered(left: float, right: float, low: float, high: float) -> float:
+    """Return which part of the bucket from ``low`` to ``high`` lies between ``left`` and ``right``."""
+    width = high - low
+    if isfinite(width):
+        return (right - left) / width
+    # A bucket wider than the largest float: halves still fit.
+    return (right / 2 - left / 2) / (high / 2 - low / 2)

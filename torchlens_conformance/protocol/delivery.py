@@ -25,7 +25,7 @@ class RelayState:
     evidence: str
 
     def __post_init__(self) -> None:
-        if self.state not in DELIVERY_STATES or not self.evidence:
+        if self.state not in DELIVERY_STATES or not isinstance(self.evidence, str) or not self.evidence.strip():
             raise Refusal(
                 "point_field_invalid",
                 "A delivery state is one of the closed words and carries evidence.",

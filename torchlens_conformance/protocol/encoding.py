@@ -1,4 +1,4 @@
-"""Points as JSON-ready rows and back, every float bit kept (JSONL-1, JSONL-3).
+"""Points as JSON-ready rows and back, every bit of a number kept; NaN is one value (JSONL-1, JSONL-3).
 
 Standard JSON has no NaN and no infinities, so they are written as ``{"$float": "NaN"}`` (``"Infinity"``,
 ``"-Infinity"``); bytes as ``{"$bytes": "<base64>"}``; a caller's mapping that looks like one of these is wrapped as
@@ -74,7 +74,7 @@ def decode_value(value: Any) -> Any:
     if len(value) == 1:
         (key, item), *_ = value.items()
         if key == NONFINITE_ENCODING:
-            if item not in _FLOAT_WORDS:
+            if not isinstance(item, str) or item not in _FLOAT_WORDS:
                 raise ValueError(f"{item!r} is no non-finite number")
             return _FLOAT_WORDS[item]
         if key == "$bytes":
@@ -83,6 +83,8 @@ def decode_value(value: Any) -> Any:
             except (binascii.Error, TypeError) as error:
                 raise ValueError(f"malformed bytes: {error}") from None
         if key == "$map":
+            if not isinstance(item, dict):
+                raise ValueError(f"{item!r} is no mapping")
             return {name: decode_value(inner) for name, inner in item.items()}
     return {key: decode_value(item) for key, item in value.items()}
 
@@ -199,12 +201,15 @@ def row_to_point(row: Mapping[str, Any]) -> Point:
 
     Clause: JSONL-1.
     """
-    decoder = _DECODERS.get(row.get("kind", ""))
+    if not isinstance(row, Mapping):
+        raise ValueError(f"a row is a mapping, not a {type(row).__name__}")
+    kind = row.get("kind")
+    decoder = _DECODERS.get(kind) if isinstance(kind, str) else None
     if decoder is None:
-        raise ValueError(f"unknown row kind {row.get('kind')!r}")
+        raise ValueError(f"unknown row kind {kind!r}")
     try:
         return decoder(row)
     except KeyError as error:
-        raise ValueError(f"a {row['kind']} row lacks {error}") from None
+        raise ValueError(f"a {kind} row lacks {error}") from None
     except (Refusal, TypeError, AttributeError) as error:
-        raise ValueError(f"a malformed {row['kind']} row: {error}") from None
+        raise ValueError(f"a malformed {kind} row: {error}") from None

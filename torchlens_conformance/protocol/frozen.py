@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias, Union
 
-from .refusals import Refusal
+from .refusals import Refusal, short_repr
 
 Frozen: TypeAlias = Union[bool, int, float, str, bytes, "FrozenMapping", tuple["Frozen", ...], None]
 """What may stand inside a point: plain scalars, text, bytes, tuples and frozen mappings of these."""
@@ -73,7 +73,7 @@ def freeze(value: object) -> Frozen:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
-        return str(value)
+        return plain_text(value)
     if isinstance(value, bytes):
         return bytes(value)
     raise Refusal(
@@ -84,12 +84,20 @@ def freeze(value: object) -> Frozen:
     )
 
 
+def plain_text(value: str) -> str:
+    """Return the characters of ``value`` as an exact ``str``.
+
+    ``str(value)`` would not do: a member of a text enumeration gives its name in place of its characters.
+    """
+    return str.__str__(value)
+
+
 def _key(key: object) -> str:
     if isinstance(key, str):
-        return key
+        return plain_text(key)
     raise Refusal(
         "point_field_invalid",
         "Mappings inside a point have text keys only.",
         remedy="Convert the key with str().",
-        key=repr(key),
+        key=short_repr(key),
     )

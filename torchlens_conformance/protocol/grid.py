@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import ldexp
 
 from .points import register_edges
@@ -66,11 +66,13 @@ class GridDescriptor:
 @lru_cache(maxsize=32)
 def _side_edges(descriptor: GridDescriptor) -> tuple[float, ...]:
     per_octave = descriptor.bins_per_octave
-    mantissas = [_nearest_root(part, per_octave) for part in range(per_octave)]
-    edges = [
-        ldexp(mantissas[index % per_octave], descriptor.lo_exp + index // per_octave - 52)
-        for index in range(descriptor.bins_per_side + 1)
-    ]
+    edges = []
+    for index in range(descriptor.bins_per_side + 1):
+        octave, part = divmod(index, per_octave)
+        exponent = descriptor.lo_exp + octave
+        # Below 2**-1022 float64 has fewer bits; rounding to 52 first and to those bits afterwards would round twice.
+        bits = min(52, exponent + 1074)
+        edges.append(ldexp(_nearest_root(part, per_octave, bits), exponent - bits))
     if any(low >= high for low, high in itertools.pairwise(edges)):
         raise Refusal(
             "grid_invalid",
@@ -81,14 +83,15 @@ def _side_edges(descriptor: GridDescriptor) -> tuple[float, ...]:
     return tuple(edges)
 
 
-def _nearest_root(part: int, per_octave: int) -> int:
-    """Return ``2**(52 + part/per_octave)`` rounded to the nearest integer, in integers alone.
+@lru_cache(maxsize=1024)
+def _nearest_root(part: int, per_octave: int, bits: int) -> int:
+    """Return ``2**(bits + part/per_octave)`` rounded to the nearest integer, in integers alone.
 
     The platform's ``pow`` need not be correctly rounded; an integer root is, everywhere.
     """
-    # Find the largest r with (2r - 1)**n <= 2**(n*53 + part); then r - 1/2 <= 2**(52 + part/n) < r + 1/2.
-    target = 1 << (per_octave * 53 + part)
-    low, high = 1 << 52, (1 << 53) + 1
+    # Find the largest r with (2r - 1)**n <= 2**(n*(bits + 1) + part); then r - 1/2 <= 2**(bits + part/n) < r + 1/2.
+    target = 1 << (per_octave * (bits + 1) + part)
+    low, high = 1 << bits, (1 << (bits + 1)) + 1
     while high - low > 1:
         middle = (low + high) // 2
         if (2 * middle - 1) ** per_octave <= target:
@@ -98,7 +101,8 @@ def _nearest_root(part: int, per_octave: int) -> int:
     return low
 
 
-@lru_cache(maxsize=32)
+# Without a bound, since registered edges live for good: equal descriptors must go on sharing one tuple.
+@cache
 def _signed_edges(descriptor: GridDescriptor) -> tuple[float, ...]:
     side = _side_edges(descriptor)
     return register_edges(tuple(-edge for edge in reversed(side)) + side)

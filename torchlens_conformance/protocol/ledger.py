@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from .capabilities import CAPABILITY_METHODS, advertised_capabilities, require_capabilities
+from .capabilities import CAPABILITY_METHODS, advertised_capabilities, require_advertised, require_word
 from .delivery import RelayState
 from .points import Point
 from .refusals import Refusal
@@ -43,6 +43,7 @@ class LedgerRow:
         emitted: Points it took without raising, by capability word.
         failure: The first failure, or None.
         notes: What else a reader of the report should know.
+        closed: Whether ``close()`` was attempted.
     """
 
     name: str
@@ -51,22 +52,29 @@ class LedgerRow:
     emitted: Counter[str] = field(default_factory=Counter)
     failure: SinkFailure | None = None
     notes: list[str] = field(default_factory=list)
+    closed: bool = False
 
     @property
     def delivery(self) -> RelayState:
-        """How far the points are known to have come, never more than the evidence. Clause: PROT-8."""
-        hook = getattr(self.sink, "relay_state", None)
-        if callable(hook):
-            try:
-                state = hook()
-            except Exception as error:
-                return RelayState("computed", f"relay_state() raised {type(error).__name__}: {error}")
-            if isinstance(state, RelayState):
-                return state
+        """How far the points are known to have come, never more than the evidence.
+
+        A sink that took no point delivered none, whatever its ``relay_state()`` says. Clause: PROT-8.
+        """
         taken = sum(self.emitted.values())
-        if taken:
-            return RelayState("emitted", f"{taken} points were taken without an error")
-        return RelayState("computed", "no point was taken yet")
+        state = "emitted" if taken else "computed"
+        evidence = f"{taken} points were taken without an error" if taken else "no point was taken yet"
+        try:
+            hook = getattr(self.sink, "relay_state", None)
+            if not callable(hook):
+                return RelayState(state, evidence)
+            claim = hook()
+        except Exception as error:
+            return RelayState(state, f"{evidence}; relay_state() raised {type(error).__name__}: {_text_of(error)}")
+        if not isinstance(claim, RelayState):
+            return RelayState(state, f"{evidence}; relay_state() gave a {type(claim).__name__}")
+        if taken or claim.state == "computed":
+            return claim
+        return RelayState(state, f"{evidence}; the sink reports {claim.state}: {claim.evidence}")
 
     def as_dict(self) -> dict[str, object]:
         """The row as plain values."""
@@ -95,6 +103,7 @@ class Ledger:
 
     def __init__(self, sinks: Iterable[object]) -> None:
         self.rows: list[LedgerRow] = []
+        self._closed = False
         names: Counter[str] = Counter()
         for sink in sinks:
             kind = type(sink).__name__
@@ -110,14 +119,30 @@ class Ledger:
             self.rows.append(LedgerRow(name, sink, advertised_capabilities(sink)))
 
     def require(self, capabilities: Iterable[str]) -> None:
-        """Check every sink against every word. Raises ``tracker_sink_capability_missing``. Clause: PROT-4."""
-        require_capabilities([(row.name, row.sink) for row in self.rows], capabilities)
+        """Check every sink against every word, before anything is emitted.
+
+        Raises ``tracker_sink_capability_missing``, and ``tracker_sink_invalid`` for an unknown word. Clause: PROT-4.
+        """
+        wanted = tuple(capabilities)
+        for word in wanted:
+            require_word(word)
+        for row in self.rows:
+            for word in wanted:
+                require_advertised(row.name, row.capabilities, word)
 
     def deliver(self, point: Point) -> None:
         """Hand ``point`` to every healthy sink that advertises its kind.
 
-        An exception of a sink latches its row; ``KeyboardInterrupt`` and ``SystemExit`` pass. Clause: PROT-5.
+        An exception of a sink latches its row; ``KeyboardInterrupt`` and ``SystemExit`` pass. Raises
+        ``tracker_sink_closed`` after :meth:`close`. Clause: PROT-5, PROT-6.
         """
+        if self._closed:
+            raise Refusal(
+                "tracker_sink_closed",
+                "The sinks of this session are closed.",
+                remedy="Emit before close(), or open a new session.",
+                capability=point.capability,
+            )
         word = point.capability
         method = CAPABILITY_METHODS[word]
         for row in self.rows:
@@ -125,25 +150,42 @@ class Ledger:
                 row.emitted[word] += 1
 
     def flush(self) -> None:
-        """Flush every sink that has not failed; a failure latches its row. Clause: PROT-6."""
+        """Flush every open sink that has not failed; a failure latches its row. Clause: PROT-6."""
         for row in self.rows:
-            if row.failure is None:
+            if row.failure is None and not row.closed:
                 self._attempt(row, "flush")
 
     def close(self) -> None:
-        """Flush, then close every sink, failed ones too; neither attempt prevents the other. Clause: PROT-6."""
-        self.flush()
+        """Flush, then close every sink, failed ones too; neither attempt prevents the other.
+
+        Called again, it closes only what an interrupt left open. Clause: PROT-6.
+        """
+        self._closed = True
         for row in self.rows:
-            self._attempt(row, "close")
+            if not row.closed:
+                self._attempt(row, "flush")
+        for row in self.rows:
+            if not row.closed:
+                self._attempt(row, "close")
+                row.closed = True
 
     def _attempt(self, row: LedgerRow, method: str, *arguments: object) -> bool:
-        call: Callable[..., object] = getattr(row.sink, method)
         try:
+            # The look-up belongs inside: a sink may have lost the method since it was entered.
+            call: Callable[..., object] = getattr(row.sink, method)
             call(*arguments)
         except Exception as error:
             # The first failure is the one that explains the rest.
             if row.failure is None:
                 code = error.code if isinstance(error, Refusal) else None
-                row.failure = SinkFailure(method, type(error).__name__, str(error), code)
+                row.failure = SinkFailure(method, type(error).__name__, _text_of(error), code)
             return False
         return True
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:
+        # An exception that cannot be shown must not reach the training loop either.
+        return "the exception has no readable text"

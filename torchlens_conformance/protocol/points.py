@@ -8,11 +8,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, ClassVar, TypeAlias
 
-from .frozen import FrozenMapping, freeze
-from .refusals import Refusal
+from .frozen import FrozenMapping, freeze, plain_text
+from .refusals import Refusal, short_repr
 
 LARGEST_STEP = 2**63 - 1
 """The largest legal step (POINT-3)."""
@@ -32,25 +32,34 @@ def as_step(value: object) -> int:
     if type(value) is int:
         step = value
     else:
-        if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
-            raise _step_refusal(value, "is a truth value")
-        if tuple(getattr(value, "shape", ())) != ():
-            raise _step_refusal(value, "has a dimension")
         try:
-            step = operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            raise _step_refusal(value, "is not an integer") from None
+            step = _integer(value)
+        except TypeError as error:
+            raise _step_refusal(value, str(error)) from None
     if not 0 <= step <= LARGEST_STEP:
         raise _step_refusal(value, "is out of range")
     return step
 
 
+def _integer(value: object) -> int:
+    """Return a Python, numpy or 0-d tensor integer as an int; the text of the TypeError says why it is none."""
+    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
+        raise TypeError("is a truth value")
+    try:
+        if len(getattr(value, "shape", ())) == 0:
+            return operator.index(value)  # type: ignore[arg-type]
+    except Exception:
+        # Each array library says no in its own way: a tensor without data raises RuntimeError, say.
+        raise TypeError("is not an integer") from None
+    raise TypeError("has a dimension")
+
+
 def _step_refusal(value: object, why: str) -> Refusal:
     return Refusal(
         "point_step_invalid",
-        f"The step {value!r} {why}.",
+        f"The step {short_repr(value)} {why}.",
         remedy="Give an integer from 0 to 2**63-1.",
-        step=repr(value),
+        step=short_repr(value),
     )
 
 
@@ -61,7 +70,7 @@ def _field_refusal(point: str, name: str, value: object, wanted: str) -> Refusal
         remedy=f"Give {wanted}.",
         point=point,
         field=name,
-        value=repr(value)[:120],
+        value=short_repr(value, limit=120),
     )
 
 
@@ -69,7 +78,7 @@ def _text(point: str, name: str, value: object) -> str:
     if type(value) is str:
         return value
     if isinstance(value, str):
-        return str(value)
+        return plain_text(value)
     raise _field_refusal(point, name, value, "text")
 
 
@@ -83,24 +92,27 @@ def _number(point: str, name: str, value: object) -> int | float:
     raise _field_refusal(point, name, value, "a Python int or float")
 
 
+def _items(point: str, name: str, values: Iterable[object], wanted: str) -> tuple[object, ...]:
+    if not isinstance(values, (str, Mapping)):
+        try:
+            return tuple(values)
+        except TypeError:
+            pass
+    raise _field_refusal(point, name, values, wanted)
+
+
 def _counts(values: Iterable[object]) -> tuple[int, ...]:
-    given = tuple(values)
+    given = _items("HistogramPoint", "counts", values, "integers")
     if set(map(type, given)) == {int}:
         counts: tuple[int, ...] = given  # type: ignore[assignment]
     else:
         try:
-            counts = tuple(_index(count) for count in given)
+            counts = tuple(map(_integer, given))
         except TypeError:
             raise _field_refusal("HistogramPoint", "counts", given, "integers") from None
     if not counts or min(counts) < 0:
         raise _field_refusal("HistogramPoint", "counts", counts, "one or more integers >= 0")
     return counts
-
-
-def _index(value: object) -> int:
-    if isinstance(value, bool):
-        raise TypeError("a truth value is no count")
-    return operator.index(value)  # type: ignore[arg-type]
 
 
 _known_edges: dict[int, tuple[float, ...]] = {}
@@ -109,10 +121,15 @@ _known_edges: dict[int, tuple[float, ...]] = {}
 def _edges(values: Iterable[object], buckets: int) -> tuple[float, ...]:
     # A grid's edges are one shared tuple: checked once, recognised by identity afterwards. The dictionary keeps the
     # tuple alive, so its id cannot be given to another object.
-    if _known_edges.get(id(values)) is values:
-        edges: tuple[float, ...] = values
+    known = _known_edges.get(id(values))
+    if known is not None and known is values:
+        edges = known
     else:
-        edges = tuple(float(_number("HistogramPoint", "edges", edge)) for edge in values)
+        given = _items("HistogramPoint", "edges", values, "numbers")
+        try:
+            edges = tuple(float(_number("HistogramPoint", "edges", edge)) for edge in given)
+        except OverflowError:
+            raise _field_refusal("HistogramPoint", "edges", given, "finite and strictly increasing") from None
         if not all(map(isfinite, edges)) or any(map(operator.ge, edges, edges[1:])):
             raise _field_refusal("HistogramPoint", "edges", edges, "finite and strictly increasing")
     if len(edges) != buckets + 1:
@@ -130,11 +147,11 @@ def register_edges(edges: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _summary(values: Mapping[str, object]) -> FrozenMapping:
-    if type(values) is FrozenMapping:
+    if not isinstance(values, Mapping):
+        raise _field_refusal("HistogramPoint", "summary", values, "a mapping")
+    if type(values) is FrozenMapping and {int, float}.issuperset(map(type, values.values())):
         summary = values
     else:
-        if not isinstance(values, Mapping):
-            raise _field_refusal("HistogramPoint", "summary", values, "a mapping")
         summary = FrozenMapping({key: _number("HistogramPoint", "summary", item) for key, item in values.items()})
     if not summary.keys() <= set(SUMMARY_FIELDS):
         raise _field_refusal("HistogramPoint", "summary", values, f"a mapping with keys out of {SUMMARY_FIELDS}")
@@ -156,16 +173,18 @@ _ITEM_SIZES = {
 def _raw_array(point: str, data: object, shape: Iterable[object], dtype: object) -> tuple[bytes, tuple[int, ...], str]:
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise _field_refusal(point, "data", type(data).__name__, "bytes (little-endian, row-major)")
-    if dtype not in _ITEM_SIZES:
+    if not isinstance(dtype, str) or dtype not in _ITEM_SIZES:
         raise _field_refusal(point, "dtype", dtype, f"one of {sorted(_ITEM_SIZES)}")
-    sizes = tuple(as_step(size) for size in shape)
-    elements = 1
-    for size in sizes:
-        elements *= size
-    raw = bytes(data)
-    if len(raw) != elements * _ITEM_SIZES[str(dtype)]:
-        raise _field_refusal(point, "data", f"{len(raw)} bytes", f"as long as shape {sizes} of {dtype} needs")
-    return raw, sizes, str(dtype)
+    try:
+        sizes = tuple(map(_integer, _items(point, "shape", shape, "integers >= 0")))
+    except TypeError:
+        raise _field_refusal(point, "shape", shape, "integers >= 0") from None
+    if any(size < 0 for size in sizes):
+        raise _field_refusal(point, "shape", sizes, "integers >= 0")
+    raw, name = bytes(data), plain_text(dtype)
+    if len(raw) != prod(sizes) * _ITEM_SIZES[name]:
+        raise _field_refusal(point, "data", f"{len(raw)} bytes", f"as long as shape {sizes} of {name} needs")
+    return raw, sizes, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +329,8 @@ class EmbeddingPoint:
         if len(self.shape) != 2:
             raise _field_refusal("EmbeddingPoint", "shape", self.shape, "(vectors, width)")
         if self.labels is not None:
-            labels = tuple(_text("EmbeddingPoint", "labels", label) for label in self.labels)
+            given = _items("EmbeddingPoint", "labels", self.labels, "texts")
+            labels = tuple(_text("EmbeddingPoint", "labels", label) for label in given)
             if len(labels) != self.shape[0]:
                 raise _field_refusal("EmbeddingPoint", "labels", len(labels), f"{self.shape[0]} labels")
             object.__setattr__(self, "labels", labels)

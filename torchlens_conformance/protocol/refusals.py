@@ -6,6 +6,7 @@ The table :data:`REFUSAL_CODES` is the one list of codes; the docs page of refus
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from types import MappingProxyType
 
 REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
@@ -101,7 +102,7 @@ class Refusal(Exception):
 
     def __str__(self) -> str:
         """Code, message, fields and remedy in one text."""
-        shown = ", ".join(f"{key}={_short(value)}" for key, value in self.fields.items())
+        shown = ", ".join(f"{key}={short_repr(value)}" for key, value in self.fields.items())
         return f"[{self.code}] {self.message}{f' ({shown})' if shown else ''} Remedy: {self.remedy}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -109,9 +110,8 @@ class Refusal(Exception):
         return (_rebuild, (self.code, self.message, self.remedy, dict(self.fields)))
 
     def as_dict(self) -> dict[str, object]:
-        """The refusal as plain values: code, message, fields (as text where needed) and remedy."""
-        fields = {key: value if _is_plain(value) else repr(value) for key, value in self.fields.items()}
-        return {"code": self.code, "message": self.message, "fields": fields, "remedy": self.remedy}
+        """The refusal as standard JSON values; fields that JSON has no form for (NaN, say) are shown as text."""
+        return {"code": self.code, "message": self.message, "fields": _plain(self.fields), "remedy": self.remedy}
 
 
 def documented_codes() -> Iterator[tuple[str, str]]:
@@ -123,10 +123,25 @@ def _rebuild(code: str, message: str, remedy: str, fields: dict[str, object]) ->
     return Refusal(code, message, remedy=remedy, **fields)
 
 
-def _short(value: object, *, limit: int = 200) -> str:
-    text = repr(value)
+def short_repr(value: object, *, limit: int = 200) -> str:
+    """Return ``repr(value)``, cut to ``limit`` characters; a value that cannot be shown is named by its type."""
+    try:
+        text = repr(value)
+    except Exception:
+        # Python refuses to show integers of more than 4300 digits; a refusal must not fail over what it refuses.
+        text = f"<{type(value).__name__} that cannot be shown>"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, (str, int, float, bool))
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**64:
+        return value
+    if isinstance(value, float) and isfinite(value):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return short_repr(value, limit=1000)

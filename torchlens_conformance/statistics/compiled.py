@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ..protocol.grid import GridDescriptor
 from . import kernels, threads
-from .moments import NO_MOMENTS, Moments, Tally, join_moments
+from .moments import Moments, Tally, join_moments
 from .thresholds import BINARY32, BINARY64, COMPARES_PER_ROUND, FloatFormat, bit_grid
 
-CHUNK = 1 << 18
+CHUNK = 1 << 19
 """Elements that one call of the kernel reduces to one record. Fixed, so that results do not depend on the threads."""
 
 _KINDS = {
@@ -114,14 +114,15 @@ def _cut(tensors: Sequence[torch.Tensor]) -> tuple[list[tuple[int, int, int]], l
 
 
 def _tally(elements: int, rows: list[list[float]], bins: NDArray[np.int64] | None) -> Tally:
-    zeros = nan = posinf = neginf = 0.0
-    moments = NO_MOMENTS
-    for row in rows:
+    """Join the records of one tensor's chunks, in their order."""
+    finite, zeros, nan, posinf, neginf, *rest = rows[0]
+    moments = Moments(int(finite), *rest)
+    for row in rows[1:]:
         zeros += row[kernels.ZEROS]
         nan += row[kernels.NAN]
         posinf += row[kernels.POSINF]
         neginf += row[kernels.NEGINF]
-        moments = join_moments(moments, Moments(int(row[kernels.FINITE]), *row[kernels.MINIMUM : kernels.WIDTH]))
+        moments = join_moments(moments, Moments(int(row[kernels.FINITE]), *row[kernels.MINIMUM :]))
     found: list[int] | None = None
     if bins is not None:
         found = (bins[0] if len(bins) == 1 else bins.sum(axis=0)).tolist()

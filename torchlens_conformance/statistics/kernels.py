@@ -148,6 +148,16 @@ def _count_into_tables(cells: Any, length: Any, tables: Any) -> None:
 
 
 @_part()
+def _tables(jobs: Any, first: Any, last: Any, grid: Any) -> Any:
+    """Return cleared tables if any of the chunks is large enough to use them, else next to nothing."""
+    width = 1
+    for job in range(first, last):
+        if jobs[job, 1] > SMALL:
+            width = grid[GRID_CELLS] + TABLE_GAP
+    return np.zeros((TABLES, width), np.uint32)
+
+
+@_part()
 def _fold_tables(tables: Any, cell_count: Any, bins_of_cells: Any, all_bins: Any, job: Any) -> None:
     """Move what the tables counted into the bins and clear them."""
     for cell in range(cell_count):
@@ -314,7 +324,7 @@ def run32(jobs: Any, first: Any, last: Any, grid: Any, bins_of_cells: Any, recor
     packed_values = packed.view(np.float32)
     extremes = np.empty(2, np.int32)
     cells = np.empty(BLOCK, np.uint16)
-    tables = np.zeros((TABLES, grid[GRID_CELLS] + TABLE_GAP), np.uint32)
+    tables = _tables(jobs, first, last, grid)
     for job in range(first, last):
         address, length = jobs[job, 0], np.uint64(jobs[job, 1])
         record = records[job]
@@ -364,7 +374,7 @@ def run64(jobs: Any, first: Any, last: Any, grid: Any, bins_of_cells: Any, recor
     packed_values = packed.view(np.float64)
     extremes = np.empty(2, np.int64)
     cells = np.empty(BLOCK, np.uint16)
-    tables = np.zeros((TABLES, grid[GRID_CELLS] + TABLE_GAP), np.uint32)
+    tables = _tables(jobs, first, last, grid)
     for job in range(first, last):
         address, length = jobs[job, 0], np.uint64(jobs[job, 1])
         record = records[job]
