@@ -54,6 +54,7 @@ def test_a_frozen_mapping_reads_like_the_mapping(items: dict[str, Any]) -> None:
     assert frozen == FrozenMapping(items) or "nan" in repr(items)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3), max_size=5))
 def test_equal_mappings_have_equal_hashes(items: dict[str, Any]) -> None:
     """Equality and hash do not depend on the order of insertion (POINT-2)."""

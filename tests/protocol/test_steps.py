@@ -6,7 +6,7 @@ import enum
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchlens_conformance.protocol import LARGEST_STEP, Refusal, ScalarPoint, as_step
@@ -45,6 +45,7 @@ def refusal_of(value: object) -> Refusal:
     return caught.value
 
 
+@settings(deadline=None)
 @given(st.integers(0, LARGEST_STEP))
 def test_python_integers_are_taken(step: int) -> None:
     """Every integer from 0 to 2**63-1 is a step (POINT-3)."""
@@ -52,6 +53,7 @@ def test_python_integers_are_taken(step: int) -> None:
     assert ScalarPoint("a", step, 0).step == step
 
 
+@settings(deadline=None)
 @given(st.integers(max_value=-1) | st.integers(min_value=2**63))
 def test_integers_out_of_range_are_refused(step: int) -> None:
     """Negative integers, and those from 2**63 on, are refused (POINT-3)."""

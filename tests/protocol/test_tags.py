@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchlens_conformance.protocol import (
@@ -110,6 +110,7 @@ def test_safety_of_every_character() -> None:
     assert set(string.ascii_letters + string.digits + "/._-: +*=@!$&(),;[]^{}~") <= safe
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(SAFE.replace("/", ""), min_size=1, max_size=8), min_size=1, max_size=4).map("/".join))
 def test_a_safe_tag_is_returned_as_it_is(tag: str) -> None:
     """A safe tag passes unchanged; only a ``.`` or ``..`` component makes safe characters unsafe (TAG-3)."""
@@ -119,6 +120,7 @@ def test_a_safe_tag_is_returned_as_it_is(tag: str) -> None:
         assert require_safe_tag(tag) is tag
 
 
+@settings(deadline=None)
 @given(st.text(SAFE, max_size=8), st.characters(), st.text(SAFE, max_size=8))
 def test_one_unsafe_character_anywhere_is_refused(before: str, character: str, after: str) -> None:
     """An unsafe tag is refused with the tag itself, never rewritten into a safe one (TAG-3)."""
