@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+MEASURED_SECTIONS = ("trackers", "runtime")
+"""The sections of the pins file whose versions bear on a measurement."""
+
+_SECTION = re.compile(r"^# \[(\w+)\]")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)")
 
 
@@ -18,9 +22,15 @@ def pins_path() -> Path:
 
 
 def pinned_versions() -> Mapping[str, str]:
-    """Return the pinned version of each distribution by name."""
-    lines = pins_path().read_text(encoding="utf-8").splitlines()
-    return {match[1]: match[2] for line in lines if (match := _PIN.match(line.strip()))}
+    """Return the pinned version of each distribution that bears on a measurement, by name. Clause: FID-3."""
+    pins: dict[str, str] = {}
+    section = ""
+    for line in pins_path().read_text(encoding="utf-8").splitlines():
+        if header := _SECTION.match(line):
+            section = header[1]
+        elif (pin := _PIN.match(line)) and section in MEASURED_SECTIONS:
+            pins[pin[1]] = pin[2]
+    return pins
 
 
 def installed_version(distribution: str) -> str | None:

@@ -1,0 +1,370 @@
+"""The ledger: one failing sink starves no other, and no report claims more than its evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from reference_sinks import MemorySink
+from torchlens_conformance.protocol import (
+    CAPABILITY_METHODS,
+    DELIVERY_STATES,
+    Ledger,
+    LedgerRow,
+    Point,
+    Refusal,
+    RelayState,
+    ScalarPoint,
+    SinkFailure,
+    TextPoint,
+)
+
+from ..reference_sinks.jsonl_points import ONE_OF_EACH
+
+
+class Recorder:
+    """A sink that notes every call, and raises where it is told to."""
+
+    words: tuple[str, ...] = tuple(CAPABILITY_METHODS)
+
+    def __init__(self, **failures: BaseException) -> None:
+        self.calls: list[str] = []
+        self.points: list[Point] = []
+        self.failures: dict[str, BaseException] = failures
+
+    def capabilities(self) -> Iterable[str]:
+        """Advertise ``words``."""
+        return self.words
+
+    def _called(self, method: str) -> None:
+        self.calls.append(method)
+        if method in self.failures:
+            raise self.failures[method]
+
+    def flush(self) -> None:
+        """Note the call."""
+        self._called("flush")
+
+    def close(self) -> None:
+        """Note the call."""
+        self._called("close")
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("emit_"):
+            raise AttributeError(name)
+
+        def emit(point: Point) -> None:
+            self._called(name)
+            self.points.append(point)
+
+        return emit
+
+
+class ScalarsOnly(Recorder):
+    """A sink for scalars."""
+
+    words = ("scalar",)
+
+
+def scalar(step: int) -> ScalarPoint:
+    """Return a point at ``step``."""
+    return ScalarPoint("loss", step, 0.5)
+
+
+def test_every_kind_of_point_reaches_its_method() -> None:
+    """Each point is handed to the method of its capability, unchanged and in order, and is counted (PROT-2)."""
+    recorder, memory = Recorder(), MemorySink()
+    ledger = Ledger([recorder, memory])
+    for point in ONE_OF_EACH:
+        ledger.deliver(point)
+    assert recorder.calls == [CAPABILITY_METHODS[point.capability] for point in ONE_OF_EACH]
+    assert all(kept is sent for kept, sent in zip(recorder.points, ONE_OF_EACH, strict=True))
+    assert all(kept is sent for kept, sent in zip(memory.points, ONE_OF_EACH, strict=True))
+    assert [row.emitted for row in ledger.rows] == [{word: 1 + (word == "scalar") for word in CAPABILITY_METHODS}] * 2
+
+
+def test_a_sink_without_the_capability_is_skipped() -> None:
+    """A point of a kind that a sink does not advertise passes it by, without a failure (PROT-2, PROT-5)."""
+    narrow, wide = ScalarsOnly(), Recorder()
+    ledger = Ledger([narrow, wide])
+    ledger.deliver(TextPoint("t", 0, "x"))
+    ledger.deliver(scalar(1))
+    assert (narrow.calls, wide.calls) == (["emit_scalar"], ["emit_text", "emit_scalar"])
+    assert [row.failure for row in ledger.rows] == [None, None]
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_raising_sink_is_latched_and_the_others_get_everything(failing: int) -> None:
+    """After its first exception a sink gets nothing more; every other sink gets every later point (PROT-5)."""
+    sinks = [Recorder() for _ in range(3)]
+    ledger = Ledger(sinks)
+    for step in range(5):
+        if step == 2:
+            sinks[failing].failures["emit_scalar"] = OSError(28, "No space left")
+        ledger.deliver(scalar(step))
+    for index, (sink, row) in enumerate(zip(sinks, ledger.rows)):
+        steps = [point.step for point in sink.points if isinstance(point, ScalarPoint)]
+        if index == failing:
+            assert steps == [0, 1] and sink.calls == ["emit_scalar"] * 3 and row.emitted == {"scalar": 2}
+            assert row.failure == SinkFailure("emit_scalar", "OSError", "[Errno 28] No space left")
+        else:
+            assert steps == [0, 1, 2, 3, 4] and row.failure is None and row.emitted == {"scalar": 5}
+
+
+def test_the_first_failure_is_kept() -> None:
+    """Failures of flush and close after the first one do not replace it (PROT-5, PROT-6)."""
+    sink = Recorder(emit_scalar=ValueError("first"), flush=OSError("second"), close=OSError("third"))
+    ledger = Ledger([sink])
+    ledger.deliver(scalar(0))
+    ledger.close()
+    assert ledger.rows[0].failure == SinkFailure("emit_scalar", "ValueError", "first")
+    assert sink.calls == ["emit_scalar", "flush", "close"]
+
+
+def test_the_code_of_a_refusal_is_kept() -> None:
+    """When a sink refuses, its code stands in the row beside the text (PROT-5, PROT-9)."""
+    refusal = Refusal("tracker_tag_unsafe", "No.", remedy="Rename it.", tag="a")
+    ledger = Ledger([Recorder(emit_scalar=refusal)])
+    ledger.deliver(scalar(0))
+    assert ledger.rows[0].failure == SinkFailure("emit_scalar", "Refusal", str(refusal), "tracker_tag_unsafe")
+    row = ledger.rows[0].as_dict()
+    assert (row["failed"], row["failed_code"]) == (f"emit_scalar: Refusal: {refusal}", "tracker_tag_unsafe")
+
+
+class Unreadable(Exception):
+    """An exception that raises when it is shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_exception_without_a_text_does_not_escape() -> None:
+    """Not even an exception whose text cannot be made reaches the training loop (PROT-5)."""
+    other = Recorder()
+    ledger = Ledger([Recorder(emit_scalar=Unreadable()), other])
+    ledger.deliver(scalar(0))
+    failure = ledger.rows[0].failure
+    assert failure is not None and failure.exception_type == "Unreadable"
+    assert len(other.points) == 1
+
+
+def test_a_method_that_was_lost_does_not_escape() -> None:
+    """A sink that loses its method after it was entered is latched like any other (PROT-5)."""
+
+    class Losing(ScalarsOnly):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "emit_scalar" and object.__getattribute__(self, "calls"):
+                raise RuntimeError("the connection is gone")
+            return super().__getattribute__(name)
+
+    sink, other = Losing(), Recorder()
+    ledger = Ledger([sink, other])
+    for step in range(3):
+        ledger.deliver(scalar(step))
+    assert ledger.rows[0].failure == SinkFailure("emit_scalar", "RuntimeError", "the connection is gone")
+    assert len(other.points) == 3
+
+
+@pytest.mark.parametrize("exit_with", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("method", ["emit_scalar", "flush", "close"])
+def test_interrupts_pass_through(exit_with: type[BaseException], method: str) -> None:
+    """KeyboardInterrupt and SystemExit are not swallowed, and latch nothing (PROT-5)."""
+    ledger = Ledger([Recorder(**{method: exit_with()})])
+    with pytest.raises(exit_with):
+        ledger.deliver(scalar(0))
+        ledger.flush()
+        ledger.close()
+    assert ledger.rows[0].failure is None
+    assert ledger.rows[0].emitted == ({} if method == "emit_scalar" else {"scalar": 1})
+
+
+def test_a_close_that_was_interrupted_can_be_finished() -> None:
+    """After an interrupt a second close reaches the sinks that the first one left open (PROT-6)."""
+    sinks = [Recorder(), Recorder(close=KeyboardInterrupt()), Recorder()]
+    ledger = Ledger(sinks)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.close()
+    sinks[1].failures.clear()
+    ledger.close()
+    assert [sink.calls.count("close") for sink in sinks] == [1, 2, 1]
+    assert all(row.closed for row in ledger.rows)
+
+
+@pytest.mark.parametrize("failed_method", ["emit_scalar", "flush"])
+def test_a_failing_flush_does_not_prevent_close(failed_method: str) -> None:
+    """Flush and close are separate attempts, for every sink, whatever failed before (PROT-6)."""
+    sinks = [Recorder(), Recorder(**{failed_method: OSError("x")}), Recorder(flush=OSError("x"), close=OSError("y"))]
+    ledger = Ledger(sinks)
+    ledger.deliver(scalar(0))
+    ledger.close()
+    for sink in sinks:
+        assert sink.calls == ["emit_scalar", "flush", "close"]
+    assert [row.failure and row.failure.where for row in ledger.rows] == [None, failed_method, "flush"]
+
+
+def test_flush_latches_and_skips_what_has_failed() -> None:
+    """A flush that fails latches its sink: it gets no later point and no later flush (PROT-5, PROT-6)."""
+    failing, healthy = Recorder(flush=OSError("x")), Recorder()
+    ledger = Ledger([failing, healthy])
+    ledger.flush()
+    ledger.deliver(scalar(0))
+    ledger.flush()
+    assert failing.calls == ["flush"] and healthy.calls == ["flush", "emit_scalar", "flush"]
+
+
+def test_closing_again_leaves_the_sinks_alone() -> None:
+    """A second close or flush does not touch a closed sink, so its refusals latch nothing (PROT-6)."""
+    memory, recorder = MemorySink(), Recorder()
+    ledger = Ledger([memory, recorder])
+    ledger.deliver(scalar(0))
+    ledger.close()
+    ledger.flush()
+    ledger.close()
+    assert recorder.calls == ["emit_scalar", "flush", "close"]
+    assert [row.failure for row in ledger.rows] == [None, None]
+
+
+def test_nothing_is_emitted_after_close() -> None:
+    """After close a point is refused before any sink sees it, also one with no check of its own (PROT-6, PROT-11)."""
+    sink = Recorder()
+    ledger = Ledger([sink])
+    ledger.close()
+    with pytest.raises(Refusal) as caught:
+        ledger.deliver(scalar(0))
+    assert caught.value.code == "tracker_sink_closed"
+    assert sink.points == [] and ledger.rows[0].failure is None and not ledger.rows[0].emitted
+
+
+class JSONLSink(Recorder):
+    """A sink of a well-known name."""
+
+
+def test_rows_are_named_by_class_and_number() -> None:
+    """Several objects of one class are numbered from the second on, in order (ATTACH-1)."""
+    ledger = Ledger([JSONLSink(), MemorySink(), JSONLSink(), JSONLSink(), MemorySink()])
+    assert [row.name for row in ledger.rows] == [
+        "JSONLSink",
+        "MemorySink",
+        "JSONLSink#2",
+        "JSONLSink#3",
+        "MemorySink#2",
+    ]
+
+
+def test_one_object_twice_is_refused() -> None:
+    """The same object may stand in a session once; an equal one is another object (ATTACH-1)."""
+
+    class Equal(Recorder):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = Recorder.__hash__
+
+    first, second = Equal(), Equal()
+    assert len(Ledger([first, second]).rows) == 2
+    with pytest.raises(Refusal) as caught:
+        Ledger([first, second, first])
+    assert (caught.value.code, caught.value.fields["sink"]) == ("tracker_sink_duplicate", "Equal")
+    assert first.calls == second.calls == []
+
+
+def test_an_object_that_is_no_sink_is_refused_before_anything_is_emitted() -> None:
+    """One foreign object among sinks refuses the session (PROT-3, PROT-4)."""
+    sink = Recorder()
+    with pytest.raises(Refusal) as caught:
+        Ledger([sink, object()])
+    assert caught.value.code == "tracker_sink_invalid" and sink.calls == []
+
+
+def row_of(relay_state: Any = None, *, taken: int = 0) -> LedgerRow:
+    """Return the row of a sink that took ``taken`` points and has the hook ``relay_state``."""
+    sink = Recorder()
+    if relay_state is not None:
+        sink.relay_state = relay_state  # type: ignore[attr-defined]
+    ledger = Ledger([sink])
+    for step in range(taken):
+        ledger.deliver(scalar(step))
+    return ledger.rows[0]
+
+
+def test_without_a_hook_delivery_is_what_the_ledger_saw() -> None:
+    """No point taken is ``computed``; points taken without an error are ``emitted`` (PROT-8)."""
+    assert row_of().delivery.state == "computed"
+    assert row_of(taken=3).delivery == RelayState("emitted", "3 points were taken without an error")
+
+
+@pytest.mark.parametrize("state", DELIVERY_STATES)
+def test_the_word_of_a_sink_counts_only_for_points_it_took(state: str) -> None:
+    """A sink may claim what it has evidence for; of points it never took it can claim nothing (PROT-7, PROT-8)."""
+    claim = RelayState(state, "seen on the other side")
+    assert row_of(lambda: claim, taken=1).delivery == claim
+    delivery = row_of(lambda: claim).delivery
+    assert delivery.state == "computed" and "seen on the other side" in delivery.evidence
+
+
+@pytest.mark.parametrize(
+    "rubbish", [None, "relay_verified", ("relay_verified", "x"), {"state": "relay_verified"}, 5, object()]
+)
+def test_rubbish_from_a_hook_claims_nothing(rubbish: object) -> None:
+    """Whatever is no delivery state leaves what the ledger saw itself (PROT-8)."""
+    assert row_of(lambda: rubbish).delivery.state == "computed"
+    assert row_of(lambda: rubbish, taken=1).delivery.state == "emitted"
+    assert type(rubbish).__name__ in row_of(lambda: rubbish, taken=1).delivery.evidence
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), Unreadable(), Refusal("grid_invalid", "x", remedy="y")])
+def test_a_raising_hook_claims_nothing(error: Exception) -> None:
+    """An exception of the hook is named in the evidence and reaches nobody (PROT-5, PROT-8)."""
+
+    def raising() -> None:
+        raise error
+
+    for taken, state in ((0, "computed"), (1, "emitted")):
+        delivery = row_of(raising, taken=taken).delivery
+        assert delivery.state == state and type(error).__name__ in delivery.evidence
+
+
+def test_a_hook_that_is_no_method_is_ignored() -> None:
+    """An attribute called ``relay_state`` is not the hook (PROT-7)."""
+    assert row_of("relay_verified", taken=1).delivery.state == "emitted"
+
+
+def test_delivery_states_are_closed_and_carry_evidence() -> None:
+    """There are four states; another word, or a state without words for its evidence, is refused (PROT-8)."""
+    assert DELIVERY_STATES == ("computed", "emitted", "relay_configured", "relay_verified")
+    wrong: tuple[tuple[Any, Any], ...] = (
+        ("delivered", "x"),
+        ("", "x"),
+        (None, "x"),
+        (["emitted"], "x"),
+        ("emitted", ""),
+        ("emitted", "  \n"),
+        ("emitted", None),
+        ("emitted", 5),
+    )
+    for state, evidence in wrong:
+        with pytest.raises(Refusal) as caught:
+            RelayState(state, evidence)
+        assert caught.value.code == "point_field_invalid"
+
+
+def test_a_row_is_plain_values() -> None:
+    """A row for programs is standard JSON and holds counts, failure and delivery (PROT-8, PROT-9)."""
+    ledger = Ledger([Recorder(close=OSError("gone"))])
+    ledger.deliver(scalar(0))
+    ledger.rows[0].notes.append("a note")
+    ledger.close()
+    row = ledger.rows[0].as_dict()
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+    assert row == {
+        "name": "Recorder",
+        "emitted": {"scalar": 1},
+        "failed": "close: OSError: gone",
+        "failed_code": None,
+        "delivery": "emitted",
+        "evidence": "1 points were taken without an error",
+        "notes": ["a note"],
+    }
