@@ -29,11 +29,16 @@ nitpicky = False
 def _write_generated(folder: Path) -> None:
     """Make the pages that are made from data: refusal codes and clauses."""
     folder.mkdir(exist_ok=True)
-    lines = ["# Refusal codes", "", "Every refusal carries a code out of this table, the offending fields and a remedy.", ""]
+    lines = [
+        "# Refusal codes",
+        "",
+        "Every refusal carries a code of this table, the offending fields and a remedy.",
+        "",
+    ]
     lines += ["| code | meaning |", "|---|---|"]
     lines += [f"| `{code}` | {meaning} |" for code, meaning in REFUSAL_CODES.items()]
     (folder / "refusals.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    lines = ["# Clauses", "", "The rules of the specification. *Checked* ones are cited by a test; the others are planned.", ""]
+    lines = ["# Clauses", "", "The rules. *Checked* ones are cited by a test; the others are planned.", ""]
     lines += ["| clause | level | binds | status | rule |", "|---|---|---|---|---|"]
     for clause in clauses():
         rule = clause.rule.replace("|", "\\|").replace("<", "\\<")

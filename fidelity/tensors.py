@@ -111,7 +111,7 @@ class TensorDigest:
     def add(self, name: str, tensor: Tensor) -> None:
         """Add one contiguous CPU tensor."""
         self._hash.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        self._hash.update(tensor.detach().contiguous().reshape(-1).numpy().view("uint8"))
+        self._hash.update(tensor.detach().contiguous().reshape(-1).numpy().data)
 
     def hexdigest(self) -> str:
         """The digest so far."""

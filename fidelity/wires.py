@@ -159,7 +159,7 @@ def _table(measured: Mapping[str, Any], kind: str, rows: tuple[str, ...]) -> str
 
 def _words(cells: list[Mapping[str, Any]]) -> str:
     """Name the word of all grids, or each grid's when they differ, with the share that arrived where it is not all."""
-    words = {cell["grid"]: cell["verdict"] + _share(cell) + _mass(cell) for cell in cells}
+    words: dict[str, str] = {c["grid"]: f"{c['verdict']}{_share(c)}{_mass(c)}" for c in cells}
     if len(set(words.values())) == 1:
         return next(iter(words.values()))
     return "; ".join(f"{grid}: {word}" for grid, word in words.items())

@@ -293,7 +293,7 @@ def row_of(relay_state: Any = None, *, taken: int = 0) -> LedgerRow:
 def test_without_a_hook_delivery_is_what_the_ledger_saw() -> None:
     """No point taken is ``computed``; points taken without an error are ``emitted`` (PROT-8)."""
     assert row_of().delivery.state == "computed"
-    assert row_of(taken=3).delivery == RelayState("emitted", "3 points were taken without an error")
+    assert row_of(taken=3).delivery == RelayState("emitted", "points taken without an error: 3")
 
 
 @pytest.mark.parametrize("state", DELIVERY_STATES)
@@ -365,6 +365,6 @@ def test_a_row_is_plain_values() -> None:
         "failed": "close: OSError: gone",
         "failed_code": None,
         "delivery": "emitted",
-        "evidence": "1 points were taken without an error",
+        "evidence": "points taken without an error: 1",
         "notes": ["a note"],
     }

@@ -98,7 +98,9 @@ def test_truth_values_are_refused(value: Any) -> None:
         assert "truth value" in str(refusal_of(truth))
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, float("nan"), "1", b"1", None, 1j, [1], (1,), object(), Sized(), Failing()])
+@pytest.mark.parametrize(
+    "value", [0.0, 1.0, float("nan"), "1", b"1", None, 1j, [1], (1,), object(), Sized(), Failing()]
+)
 def test_other_objects_are_refused(value: object) -> None:
     """Floats, texts, sequences and objects that fail when asked are refused, never raised through (POINT-3)."""
     assert "is not an integer" in str(refusal_of(value))

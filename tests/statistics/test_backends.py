@@ -85,13 +85,13 @@ def test_results_do_not_depend_on_the_threads() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_chunks_make_no_difference(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut into chunks of any length, a tensor keeps its counts and, up to rounding, its sums (STAT-1)."""
-    from torchlens_conformance.statistics import plain
+    from torchlens_conformance.statistics import plain_cpu
 
     generator = torch.Generator().manual_seed(6)
     tensor = torch.randn(50_000, generator=generator)
     tensor[[17, 40_000]] = torch.tensor([torch.nan, torch.inf])
     wanted = compute(tensor, descriptor=DEFAULT_DESCRIPTOR, backend=backend)
-    modules: list[tuple[Any, str]] = [(plain, "CPU_CHUNK")]
+    modules: list[tuple[Any, str]] = [(plain_cpu, "CHUNK")]
     if compiled_available():
         from torchlens_conformance.statistics import compiled
 

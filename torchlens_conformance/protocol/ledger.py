@@ -62,7 +62,7 @@ class LedgerRow:
         """
         taken = sum(self.emitted.values())
         state = "emitted" if taken else "computed"
-        evidence = f"{taken} points were taken without an error" if taken else "no point was taken yet"
+        evidence = f"points taken without an error: {taken}" if taken else "no point was taken yet"
         try:
             hook = getattr(self.sink, "relay_state", None)
             if not callable(hook):

@@ -50,6 +50,13 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "reader_version_unsupported": "The file was written by a later version of its format.",
         # Specification.
         "spec_clause_unknown": "No clause has this id.",
+        # Certification.
+        "kit_subject_invalid": "A subject of certification is not described right.",
+        "kit_subject_not_found": "The subject named on the command line cannot be imported.",
+        "kit_check_unknown": "No check has this id.",
+        "kit_profile_unknown": "No profile has this id.",
+        "kit_report_invalid": "A report does not match its schema, its digest or its own counts.",
+        "kit_deviations_invalid": "A file of known deviations is malformed, stale, duplicate, unmatched or expired.",
         # Fidelity.
         "fidelity_route_unknown": "No route has this id.",
         "fidelity_checkpoint_invalid": "The checkpoint folder does not hold a distilgpt2 model.",

@@ -1,0 +1,127 @@
+"""Plain torch on the CPU: chunks that stay in the cache, in buffers that are used again, shared out among threads.
+
+Chunks are so small that torch runs each operation in one thread; its own threads would meet at a barrier after every
+single one. All scratch of a thread takes about one MiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+import torch
+
+from ..protocol.grid import GridDescriptor
+from . import threads
+from .moments import Tally
+from .plain import Row, TorchGrid, count_bins, floats_of, form_of, tally_of, torch_grid, value_dtype, word_dtype
+from .plain_device import row_of
+from .thresholds import FloatFormat
+
+CHUNK = 32_000
+"""Elements of a chunk; from 32,768 on torch would run an operation in several threads."""
+
+CHUNKS_OF_A_TASK = 16
+"""Chunks that a thread takes at once. Fixed, so that results do not depend on the threads."""
+
+
+class _Scratch:
+    """The buffers of one task, for chunks of up to ``size`` elements."""
+
+    def __init__(self, form: FloatFormat, size: int) -> None:
+        self.values = torch.empty(size, dtype=value_dtype(form))
+        self.words = [torch.empty(size, dtype=word_dtype(form)) for _ in range(3)]
+        self.precise = [torch.empty(size, dtype=torch.float64) for _ in range(2)]
+
+
+def reduce(flats: Sequence[torch.Tensor], descriptor: GridDescriptor | None) -> list[Tally]:
+    """Return the tally of every flat tensor.
+
+    Args:
+        flats: Contiguous, one-dimensional CPU tensors of a supported dtype.
+        descriptor: The grid to count over, or None.
+
+    Clause: STAT-1, STAT-2, GRID-2.
+    """
+    length = CHUNK * CHUNKS_OF_A_TASK
+    tasks = [part for flat in flats for part in (torch.split(flat, length) if flat.numel() else (flat,))]
+    found: list[tuple[list[Row], torch.Tensor | None]] = [([], None)] * len(tasks)
+
+    def work(task: int) -> None:
+        # These modes belong to a thread, so each thread sets them.
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            found[task] = _reduce_part(tasks[task], descriptor)
+
+    threads.share(len(tasks), work, threads=torch.get_num_threads() if len(tasks) > len(flats) else 1)
+    tallies = []
+    done = 0
+    for flat in flats:
+        parts = found[done : done + max(1, -(-flat.numel() // length))]
+        done += len(parts)
+        bins = None
+        if descriptor is not None:
+            counts = [counted for _, counted in parts if counted is not None]
+            grid = torch_grid(descriptor, form_of(flat.dtype), torch.device("cpu"))
+            bins = grid.bins(torch.stack(counts).sum(dim=0) if counts else None).tolist()
+        tallies.append(tally_of(flat.numel(), [row for rows, _ in parts for row in rows], bins))
+    return tallies
+
+
+def _reduce_part(part: torch.Tensor, descriptor: GridDescriptor | None) -> tuple[list[Row], torch.Tensor | None]:
+    """Return the rows of the chunks of a part of a tensor, and the counts by cell or bin of all of it."""
+    form = form_of(part.dtype)
+    grid = None if descriptor is None else torch_grid(descriptor, form, torch.device("cpu"))
+    scratch = _Scratch(form, min(part.numel(), CHUNK))
+    rows: list[Row] = []
+    counts: torch.Tensor | None = None
+    for chunk in torch.split(part, CHUNK) if part.numel() else ():
+        values = chunk
+        if chunk.dtype is not value_dtype(form):
+            values = scratch.values[: chunk.numel()].copy_(chunk)
+        words = values.view(word_dtype(form))
+        rows.append(_row(values, words, form, scratch))
+        if grid is not None:
+            counted = _count_cells(words, form, grid, scratch) if grid.by_cell else count_bins(words, form, grid)
+            counts = counted if counts is None else counts.add_(counted)
+    return rows, counts
+
+
+def _row(values: torch.Tensor, words: torch.Tensor, form: FloatFormat, scratch: _Scratch) -> Row:
+    """Return counts and moments of a chunk."""
+    number = words.numel()
+    least, greatest = (extreme.item() for extreme in torch.aminmax(values))
+    if not (-inf < least and greatest < inf):  # Also for NaN, which aminmax passes on.
+        return row_of(values, words, form).tolist()
+    largest = (1 << (form.bits - 1)) - 1
+    magnitude = torch.bitwise_and(words, largest, out=scratch.words[0][:number])
+    zeros = number - int(torch.count_nonzero(magnitude))
+    if min(abs(least), abs(greatest)) < torch.finfo(values.dtype).tiny:
+        # Zeros have a sign, and a thread that flushes subnormals takes them for zeros: look at the bits.
+        ordered = (words >> (form.bits - 1)).bitwise_and_(largest).bitwise_xor_(words)
+        least, greatest = floats_of(torch.stack(torch.aminmax(ordered)), form).tolist()
+    precise, other = (buffer[:number] for buffer in scratch.precise)
+    precise = values if values.dtype is torch.float64 else precise.copy_(values)
+    total = precise.sum().item()
+    squares = torch.mul(precise, precise, out=other).sum().item()
+    mean = total / number
+    deviation = squares - total * mean
+    # The difference is good as long as it keeps its leading bits; the negated test is also true for NaN.
+    if not deviation * 16.0 >= squares or squares == inf:
+        torch.sub(precise, mean, out=other)
+        distance = other.sum().item()
+        deviation = max(other.square_().sum().item() - distance * distance / number, 0.0)
+        mean += distance / number
+    return [number, zeros, 0, 0, least, greatest, total, squares, mean, deviation]
+
+
+def _count_cells(words: torch.Tensor, form: FloatFormat, grid: TorchGrid, scratch: _Scratch) -> torch.Tensor:
+    """Return the number of elements in every cell, without a comparison: these are slow on integers."""
+    cells, mantissa, below = (buffer[: words.numel()] for buffer in scratch.words)
+    fields = (1 << (form.bits - form.mantissa_bits)) - 1
+    torch.bitwise_right_shift(words, form.mantissa_bits - grid.part_bits, out=cells)
+    cells.bitwise_and_(fields << grid.part_bits)
+    torch.bitwise_and(words, (1 << form.mantissa_bits) - 1, out=mantissa)
+    for cut in grid.cuts:
+        torch.sub(mantissa, cut, out=below)
+        cells.add_(below.bitwise_right_shift_(form.bits - 1))  # -1 where the mantissa does not reach the cut.
+    return torch.bincount(cells.add_(len(grid.cuts)), minlength=grid.bins_of_cells.numel())
