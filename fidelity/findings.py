@@ -42,9 +42,10 @@ _REMARKS: Mapping[tuple[str, str, str], str] = {
         "A writer that was constructed before the relay is never followed; nothing says so."
     ),
     ("clearml-relay", "histogram-counts", "interpolated"): (
-        "The relay samples 48 heights at even distances over the whole range and draws them as a surface. The "
-        "published share of about 75% of the mass belongs to histograms of about 64 well-filled uniform buckets; with "
-        "more buckets less is kept, with fewer mass is made up, and of a signed-log2 grid the samples miss nearly "
+        "The relay samples 48 heights at even distances and draws them as a surface. All steps of a series share the "
+        "range of the widest one, so that a gradient which shrinks tenfold after the first step is hit by two samples. "
+        "The published share of about 75% of the mass belongs to one histogram of about 64 well-filled uniform "
+        "buckets; with more buckets less is kept, with fewer mass is made up, and of a signed-log2 grid the samples miss nearly "
         "everything, so that an empty surface is shown."
     ),
     ("clearml-relay", "histogram-steps", "rewritten"): (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,17 @@ from .stimulus import grid_of
 LEAF = "transformer.h.0.attn.c_attn.weight"
 """The tensor that is drawn."""
 
-STEP = 104
+STEP = 100
 """The step that is drawn."""
+
+_HEIGHTS = "received heights; positions are not stored, drawn evenly"
 
 
 def picture_data(sent: Sequence[Point], received: Received, stored_tag: StoredTag) -> dict[str, Any]:
     """Return, for each grid, the drawn histogram's sent counts and edges and the received mass on the same buckets.
 
-    ``received`` is None where nothing came back; ``buckets`` is how many buckets came back.
+    ``received`` is None where nothing came back, or heights without positions, which stand in ``heights``; ``buckets``
+    is how many of either came back.
     """
     panels: dict[str, Any] = {}
     for grid in GRIDS:
@@ -38,13 +42,16 @@ def picture_data(sent: Sequence[Point], received: Received, stored_tag: StoredTa
         if point is None:
             continue
         found = pairs.get(STEP)
-        mass = None
-        if found is not None and found.edges is not None:
+        mass = heights = None
+        if found is not None and found.edges is None:
+            heights = list(found.counts)
+        elif found is not None and found.edges is not None:
             mass = list(spread_evenly(found.counts, found.edges, point.edges)[0])
         panels[grid] = {
             "counts": list(point.counts),
             "edges": list(point.edges),
             "received": mass,
+            "heights": heights,
             "buckets": None if found is None else len(found.counts),
         }
     return panels
@@ -74,6 +81,10 @@ def draw(route_title: str, words: Mapping[str, str], panels: Mapping[str, Any], 
         figure, axes = pyplot.subplots(2, 2, figsize=(9, 5.2), layout="constrained")
         for axis, (grid, panel) in zip(axes.flat, panels.items()):
             _draw_panel(axis, grid, words.get(grid, ""), panel)
+        labels: dict[str, Any] = {}
+        for axis in axes.flat:
+            labels |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels())}
+        figure.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=3, frameon=False)
         figure.suptitle(f"{route_title}: gradient of {LEAF} at step {STEP}, sent against received")
         partial = path.with_name(f"{path.name}.partial")
         figure.savefig(partial, format="svg", metadata={"Date": None})
@@ -82,17 +93,31 @@ def draw(route_title: str, words: Mapping[str, str], panels: Mapping[str, Any], 
 
 
 def _draw_panel(axis: Any, grid: str, word: str, panel: Mapping[str, Any]) -> None:
-    counts, edges, received = panel["counts"], panel["edges"], panel["received"]
-    drawn = [index for index, count in enumerate(counts) if count or (received and received[index] > 0.5)]
-    first, last = min(drawn), max(drawn) + 1
+    counts, edges, received, heights = panel["counts"], panel["edges"], panel["received"], panel["heights"]
+    first, last = _drawn_range(counts)
     positions = list(range(first, last + 1))
     axis.stairs(counts[first:last], positions, fill=True, color="#c9d7e8", label="sent")
-    if received is None:
-        axis.text(0.5, 0.6, "nothing came back", transform=axis.transAxes, ha="center", color="#b3261e")
-    else:
+    if received is not None:
         axis.stairs(received[first:last], positions, color="#b3261e", linewidth=0.9, label="received")
+    elif heights is not None:
+        axis.plot(*_evenly(heights, edges), "o", color="#b3261e", markersize=3, label=_HEIGHTS)
+        axis.set_xlim(first, last)
+    else:
+        axis.text(0.5, 0.6, "nothing came back", transform=axis.transAxes, ha="center", color="#b3261e")
     ticks = [first + round(part * (last - first) / 4) for part in range(5)]
     axis.set_xticks(ticks, [f"{edges[tick]:.1e}" for tick in ticks])
     axis.set_title(f"{grid}: {word}", fontsize=9)
     axis.set_ylabel("elements in a sent bucket")
-    axis.legend(frameon=False, loc="upper right")
+
+
+def _drawn_range(counts: Sequence[int]) -> tuple[int, int]:
+    """The buckets worth drawing: those that hold a thousandth of the fullest one, and what lies between."""
+    full = max(counts)
+    drawn = [index for index, count in enumerate(counts) if count * 1000 >= full]
+    return max(min(drawn) - 1, 0), min(max(drawn) + 2, len(counts))
+
+
+def _evenly(heights: Sequence[float], edges: Sequence[float]) -> tuple[list[int], list[float]]:
+    """Place heights whose positions were not stored evenly from the first to the last edge, as bucket indices."""
+    span = (edges[-1] - edges[0]) / max(len(heights) - 1, 1)
+    return [min(bisect(edges, edges[0] + index * span), len(edges) - 1) for index in range(len(heights))], list(heights)

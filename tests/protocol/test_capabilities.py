@@ -159,7 +159,7 @@ def test_a_sink_may_advertise_nothing() -> None:
 
 
 def test_a_missing_capability_names_sink_and_word() -> None:
-    """What is not advertised is refused with sink and capability, under the name of its row if there is one (PROT-4)."""
+    """What is not advertised is refused with sink and capability, under the name of its row (PROT-4)."""
     sink = make_sink(["scalar"])
     require_capability(sink, "scalar")
     refusal = refused(lambda: require_capability(sink, "graph"))

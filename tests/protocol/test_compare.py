@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from fractions import Fraction
@@ -294,6 +295,12 @@ def test_an_empty_histogram() -> None:
     assert (found.mass_kept, found.counts_l1) == (math.inf, 2.0)
 
 
+def test_a_bucket_wider_than_the_largest_float_is_spread() -> None:
+    """A bucket whose width overflows is halved in the middle like any other (FID-1)."""
+    assert spread_evenly((8,), (-1.7e308, 1.7e308), (-1.7e308, 0.0, 1.7e308)) == ([4.0, 4.0], 0.0)
+    assert spread_evenly((8,), (-1.7e308, 1.7e308), (-1.7e308, 1.7e308)) == ([8.0], 0.0)
+
+
 edge_lists = st.sets(finite, min_size=2, max_size=7).map(sorted)
 
 
@@ -313,7 +320,7 @@ def test_spreading_conserves_mass(edges: list[float], target: list[float], data:
 @given(edge_lists, st.data())
 def test_spreading_over_finer_edges_loses_nothing(edges: list[float], data: st.DataObject) -> None:
     """Edges that contain the received ones take all of the mass, each bucket its own (FID-1)."""
-    middles = [low / 2 + high / 2 for low, high in zip(edges, edges[1:])]
+    middles = [low / 2 + high / 2 for low, high in itertools.pairwise(edges)]
     target = sorted({*edges, *middles})
     counts = data.draw(st.lists(st.integers(0, 2**40), min_size=len(edges) - 1, max_size=len(edges) - 1))
     spread, outside = spread_evenly(counts, edges, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import itertools
 import json
 import math
 import pickle
@@ -90,7 +91,7 @@ def test_edges_of_any_grid(descriptor: GridDescriptor) -> None:
     per_octave = descriptor.bins_per_octave
     assert len(side) == (descriptor.hi_exp - descriptor.lo_exp) * per_octave + 1
     assert all(is_nearest(edge, descriptor.lo_exp, index, per_octave) for index, edge in enumerate(side))
-    assert all(low < high for low, high in zip(side, side[1:]))
+    assert all(low < high for low, high in itertools.pairwise(side))
     edges = descriptor.edges
     assert edges == tuple(-edge for edge in side[::-1]) + side
     assert len(edges) == descriptor.bucket_count + 1 == 2 * len(side)

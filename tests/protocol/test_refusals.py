@@ -143,7 +143,7 @@ def _sources() -> dict[str, str]:
 
 
 def test_no_code_is_dead() -> None:
-    """Every code of the table is raised somewhere in the packages: one that none raises is an empty promise (PROT-9)."""
+    """Every code of the table is raised somewhere; one that nothing raises is an empty promise (PROT-9)."""
     text = "\n".join(source for path, source in _sources().items() if not path.endswith("protocol/refusals.py"))
     dead = sorted(code for code in REFUSAL_CODES.keys() - NOT_RAISED_YET if f'"{code}"' not in text)
     assert not dead, f"in REFUSAL_CODES, but raised nowhere in {PACKAGES}: {dead}; raise them or take them out"

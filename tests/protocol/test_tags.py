@@ -72,7 +72,7 @@ PLACEMENTS: list[tuple[Callable[..., str], str]] = [
 
 @pytest.mark.parametrize(("make", "form"), PLACEMENTS)
 def test_a_name_follows_the_family_and_a_namespace_leads(make: Callable[..., str], form: str) -> None:
-    """``name=`` is one component after the family or after torchlens/run and its like; ``namespace=`` is first (TAG-2)."""
+    """A name is one component after the family, or after torchlens/run and its like; a namespace is first (TAG-2)."""
     assert make() == form.format("")
     assert make(name="student") == form.format("/student")
     assert make(namespace="exp 1") == "exp 1/" + form.format("")
