@@ -45,8 +45,8 @@ _REMARKS: Mapping[tuple[str, str, str], str] = {
         "The relay samples 48 heights at even distances and draws them as a surface. All steps of a series share the "
         "range of the widest one, so that a gradient which shrinks tenfold after the first step is hit by two samples. "
         "The published share of about 75% of the mass belongs to one histogram of about 64 well-filled uniform "
-        "buckets; with more buckets less is kept, with fewer mass is made up, and of a signed-log2 grid the samples miss nearly "
-        "everything, so that an empty surface is shown."
+        "buckets; with more buckets less is kept, with fewer mass is made up, and of a signed-log2 grid the samples "
+        "miss nearly everything, so that an empty surface is shown."
     ),
     ("clearml-relay", "histogram-steps", "rewritten"): (
         "Every surface lies at iteration 0; the caller's steps stand on its axis as text, in long runs every fourth."
