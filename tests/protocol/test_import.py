@@ -50,28 +50,30 @@ def fresh_import() -> tuple[float, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def imports() -> list[tuple[float, list[str]]]:
-    """Return the times and modules of several fresh imports."""
-    return [fresh_import() for _ in range(6)]
+def modules() -> list[str]:
+    """Return the modules that a fresh import loads."""
+    return fresh_import()[1]
 
 
-def test_only_the_standard_library_is_imported(imports: list[tuple[float, list[str]]]) -> None:
+def test_only_the_standard_library_is_imported(modules: list[str]) -> None:
     """Points, sinks' contracts and comparison need no torch, no numpy and no tracker (POINT-2, PROT-1)."""
-    _, modules = imports[0]
     assert "torchlens_conformance.protocol.compare" in modules
     roots = {module.partition(".")[0] for module in modules}
     assert not roots & TOO_HEAVY
     assert roots - {"torchlens_conformance"} <= sys.stdlib_module_names
 
 
-def test_no_other_room_is_imported(imports: list[tuple[float, list[str]]]) -> None:
+def test_no_other_room_is_imported(modules: list[str]) -> None:
     """The protocol imports nothing of the packages above it (PROT-1)."""
-    _, modules = imports[0]
     ours = {module for module in modules if module.startswith(("torchlens_conformance", "reference_sinks", "fidelity"))}
     allowed = ("torchlens_conformance.protocol.", "torchlens_conformance.protocol")
     assert {module for module in ours if not module.startswith(allowed)} == {"torchlens_conformance"}
 
 
-def test_the_import_is_quick(imports: list[tuple[float, list[str]]]) -> None:
+def test_the_import_is_quick() -> None:
     """The best of several fresh imports takes less than 100 milliseconds (PROT-1)."""
-    assert min(seconds for seconds, _ in imports) < 0.1
+    # On a busy machine some imports wait for a processor; one that is slow in itself is slow every time.
+    times = []
+    while len(times) < 30 and min(times, default=1.0) >= 0.1:
+        times.append(fresh_import()[0])
+    assert min(times) < 0.1, f"seconds: {times}"

@@ -11,12 +11,16 @@ from .points import register_edges
 from .refusals import Refusal
 
 
+MOST_BINS_PER_OCTAVE = 1024
+"""Beyond this a grid is a mistake, and its edges would take minutes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridDescriptor:
     """A grid that is the same for every tensor, step and run, so that counts add up.
 
     Args:
-        bins_per_octave: Bins between two powers of two, 1 or more.
+        bins_per_octave: Bins between two powers of two, 1 to :data:`MOST_BINS_PER_OCTAVE`.
         lo_exp: The innermost side edge is ``2**lo_exp``; below it lies the centre band.
         hi_exp: The outermost side edge is ``2**hi_exp``; at and beyond it lies overflow.
 
@@ -30,11 +34,11 @@ class GridDescriptor:
     def __post_init__(self) -> None:
         fields = asdict(self)
         integers = all(type(value) is int for value in fields.values())
-        if not integers or self.bins_per_octave < 1 or not -1074 <= self.lo_exp < self.hi_exp <= 1023:
+        if not integers or not 1 <= self.bins_per_octave <= MOST_BINS_PER_OCTAVE or not -1074 <= self.lo_exp < self.hi_exp <= 1023:
             raise Refusal(
                 "grid_invalid",
                 "The grid descriptor is malformed.",
-                remedy="Give integers with bins_per_octave >= 1 and -1074 <= lo_exp < hi_exp <= 1023.",
+                remedy="Give integers with 1 <= bins_per_octave <= 1024 and -1074 <= lo_exp < hi_exp <= 1023.",
                 **fields,
             )
 

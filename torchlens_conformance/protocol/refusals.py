@@ -22,7 +22,6 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "tracker_sink_write_failed": "The store did not take the whole row; what stood there before is intact.",
         "tracker_sink_forked": "A forked child used a sink that belongs to its parent.",
         "tracker_sink_settings_invalid": "A setting of the sink is not one of the allowed values.",
-        "tracker_point_unsupported": "The sink was handed a point of a kind that it does not advertise.",
         "tracker_value_unsupported": "The store cannot carry this value unchanged.",
         "tracker_step_regressed": "The store would drop this row, since a larger step was already written.",
         "tracker_histogram_bucket_cap": "The histogram has more buckets than the store keeps.",

@@ -1,7 +1,6 @@
-"""Plain torch on the CPU: chunks that stay in the cache, in buffers that are used again, shared out among threads.
+"""Plain torch on the CPU: chunks that stay in the cache, in buffers that are used again.
 
-Chunks are so small that torch runs each operation in one thread; its own threads would meet at a barrier after every
-single one. All scratch of a thread takes about one MiB.
+Threads are torch's own. Ours would not help: between these short operations they would wait for the interpreter lock.
 """
 
 from __future__ import annotations
@@ -12,21 +11,17 @@ from math import inf
 import torch
 
 from ..protocol.grid import GridDescriptor
-from . import threads
 from .moments import Tally
 from .plain import Row, TorchGrid, count_bins, floats_of, form_of, tally_of, torch_grid, value_dtype, word_dtype
 from .plain_device import row_of
 from .thresholds import FloatFormat
 
-CHUNK = 32_000
-"""Elements of a chunk; from 32,768 on torch would run an operation in several threads."""
-
-CHUNKS_OF_A_TASK = 16
-"""Chunks that a thread takes at once. Fixed, so that results do not depend on the threads."""
+CHUNK = 1 << 17
+"""Elements of a chunk: scratch takes about 4 MiB, and torch still runs every operation in several threads."""
 
 
 class _Scratch:
-    """The buffers of one task, for chunks of up to ``size`` elements."""
+    """The buffers of one tensor, for chunks of up to ``size`` elements."""
 
     def __init__(self, form: FloatFormat, size: int) -> None:
         self.values = torch.empty(size, dtype=value_dtype(form))
@@ -43,38 +38,17 @@ def reduce(flats: Sequence[torch.Tensor], descriptor: GridDescriptor | None) -> 
 
     Clause: STAT-1, STAT-2, GRID-2.
     """
-    length = CHUNK * CHUNKS_OF_A_TASK
-    tasks = [part for flat in flats for part in (torch.split(flat, length) if flat.numel() else (flat,))]
-    found: list[tuple[list[Row], torch.Tensor | None]] = [([], None)] * len(tasks)
-
-    def work(task: int) -> None:
-        # These modes belong to a thread, so each thread sets them.
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            found[task] = _reduce_part(tasks[task], descriptor)
-
-    threads.share(len(tasks), work, threads=torch.get_num_threads() if len(tasks) > len(flats) else 1)
-    tallies = []
-    done = 0
-    for flat in flats:
-        parts = found[done : done + max(1, -(-flat.numel() // length))]
-        done += len(parts)
-        bins = None
-        if descriptor is not None:
-            counts = [counted for _, counted in parts if counted is not None]
-            grid = torch_grid(descriptor, form_of(flat.dtype), torch.device("cpu"))
-            bins = grid.bins(torch.stack(counts).sum(dim=0) if counts else None).tolist()
-        tallies.append(tally_of(flat.numel(), [row for rows, _ in parts for row in rows], bins))
-    return tallies
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        return [_reduce_tensor(flat, descriptor) for flat in flats]
 
 
-def _reduce_part(part: torch.Tensor, descriptor: GridDescriptor | None) -> tuple[list[Row], torch.Tensor | None]:
-    """Return the rows of the chunks of a part of a tensor, and the counts by cell or bin of all of it."""
-    form = form_of(part.dtype)
-    grid = None if descriptor is None else torch_grid(descriptor, form, torch.device("cpu"))
-    scratch = _Scratch(form, min(part.numel(), CHUNK))
+def _reduce_tensor(flat: torch.Tensor, descriptor: GridDescriptor | None) -> Tally:
+    form = form_of(flat.dtype)
+    grid = None if descriptor is None else torch_grid(descriptor, form, flat.device)
+    scratch = _Scratch(form, min(flat.numel(), CHUNK))
     rows: list[Row] = []
     counts: torch.Tensor | None = None
-    for chunk in torch.split(part, CHUNK) if part.numel() else ():
+    for chunk in torch.split(flat, CHUNK) if flat.numel() else ():
         values = chunk
         if chunk.dtype is not value_dtype(form):
             values = scratch.values[: chunk.numel()].copy_(chunk)
@@ -83,7 +57,7 @@ def _reduce_part(part: torch.Tensor, descriptor: GridDescriptor | None) -> tuple
         if grid is not None:
             counted = _count_cells(words, form, grid, scratch) if grid.by_cell else count_bins(words, form, grid)
             counts = counted if counts is None else counts.add_(counted)
-    return rows, counts
+    return tally_of(flat.numel(), rows, None if grid is None else grid.bins(counts).tolist())
 
 
 def _row(values: torch.Tensor, words: torch.Tensor, form: FloatFormat, scratch: _Scratch) -> Row:
