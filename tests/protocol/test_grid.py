@@ -156,6 +156,7 @@ def test_every_field_is_an_integer(field: str, value: Any) -> None:
     [
         {"bins_per_octave": 0},
         {"bins_per_octave": -1},
+        {"bins_per_octave": 1025},
         {"lo_exp": 16},
         {"lo_exp": 17},
         {"hi_exp": -48},
