@@ -10,7 +10,6 @@ from math import ldexp
 from .points import register_edges
 from .refusals import Refusal
 
-
 MOST_BINS_PER_OCTAVE = 1024
 """Beyond this a grid is a mistake, and its edges would take minutes."""
 
@@ -34,7 +33,11 @@ class GridDescriptor:
     def __post_init__(self) -> None:
         fields = asdict(self)
         integers = all(type(value) is int for value in fields.values())
-        if not integers or not 1 <= self.bins_per_octave <= MOST_BINS_PER_OCTAVE or not -1074 <= self.lo_exp < self.hi_exp <= 1023:
+        if (
+            not integers
+            or not 1 <= self.bins_per_octave <= MOST_BINS_PER_OCTAVE
+            or not -1074 <= self.lo_exp < self.hi_exp <= 1023
+        ):
             raise Refusal(
                 "grid_invalid",
                 "The grid descriptor is malformed.",
