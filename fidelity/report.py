@@ -26,7 +26,7 @@ ROW_MEANINGS: Mapping[str, str] = {
     "text": "texts",
     "nonfinite": "NaN, +infinity, -infinity and their neighbours",
     "precision": "1e300, 16777217, 0.1, 5e-324",
-    "large-steps": "steps from 2**31-1 to 2**63-1",
+    "large-steps": "steps from `2**31-1` to `2**63-1`",
     "tags": "thirteen odd tags",
     "delivered": "every scalar and histogram, once",
     "writer-first": "the writer constructed before the relay",
@@ -49,9 +49,9 @@ def fidelity_page(result: Result, *, drawn: Iterable[str], picture_folder: str) 
         _state(result),
         _about(result),
         "## The table",
-        _markdown_table(result),
+        _markdown_table(result, published=True),
         "A cell is the verdict of its numbers by the rules below. **≠** marks a cell whose word differs from the "
-        "published table. Histogram rows have a cell for each grid.",
+        "published table, whose text stands below it. Histogram rows have a cell for each grid.",
         "## Where the measurement differs from the published table",
         _differences(result),
         "## What the cells rest on",
@@ -107,13 +107,13 @@ def _about(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _markdown_table(result: Result) -> str:
+def _markdown_table(result: Result, *, published: bool = False) -> str:
     routes = shown_routes(result, controls=False)
     lines = ["| row | grid | " + " | ".join(heading(route) for route in routes) + " |"]
     lines.append("|---|---|" + "---|" * len(routes))
     previous = None
     for (row, grid), found in row_index(result).items():
-        cells = [_cell(found[route["id"]]) if route["id"] in found else "" for route in routes]
+        cells = [_cell(found[route["id"]], published) if route["id"] in found else "" for route in routes]
         if set(cells) == {""}:
             continue
         name = "" if row == previous else f"**{row}**: {ROW_MEANINGS[row]}"
@@ -122,8 +122,11 @@ def _markdown_table(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _cell(row: Mapping[str, Any]) -> str:
-    return f"{row['verdict']} **≠**" if row["differs"] else str(row["verdict"])
+def _cell(row: Mapping[str, Any], published: bool) -> str:
+    word = f"{row['verdict']} **≠**" if row["differs"] else str(row["verdict"])
+    if published and row["published"]:
+        return f"{word}<br>*published: {row['published']['text']}*"
+    return word
 
 
 def _differences(result: Result) -> str:

@@ -61,6 +61,9 @@ def test_non_finite_counts_come_together_and_name_their_stream() -> None:
     }
     assert all(type(point.value) is int for point in points[-3:])
     assert points[0].tag == "activations/teacher/mean/act"
+    for value in (math.nan, math.inf, -math.inf):
+        alone = scalar_points(compute(torch.tensor([value, 1.0])), family="updates", leaf="w", step=1)
+        assert [point.value for point in alone[-3:]] == [value != value, value == math.inf, value == -math.inf]
     clean = scalar_points(compute(torch.ones(2)), family="activations", leaf="act", step=1)
     assert not [point for point in clean if point.tag.startswith("nonfinite")]
 

@@ -126,6 +126,7 @@ def _be_child(work: Callable[[Channel], None], write_end: int, print_end: int, l
     code = 1
     try:
         os.setsid()
+        _die_with_parent()
         _take_streams(print_end)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
@@ -144,6 +145,17 @@ def _be_child(work: Callable[[Channel], None], write_end: int, print_end: int, l
         # Not sys.exit: handlers of the parent (of pytest, say) must not run in the child, and a sink must not rely on
         # handlers that a killed process never runs.
         os._exit(code)
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    # Where the system can: an interrupted certification then leaves nothing behind, however it was interrupted.
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _take_streams(print_end: int) -> None:
@@ -275,7 +287,7 @@ class _Watcher:
             end = start + _LENGTH.size + length
             if len(self.pending) < end:
                 break
-            record = pickle.loads(memoryview(self.pending)[start + _LENGTH.size : end])
+            record = pickle.loads(bytes(self.pending[start + _LENGTH.size : end]))
             start = end
             self.outcome.records.append(record)
             if self.watch is not None and self.watch(record):

@@ -10,8 +10,10 @@ import errno
 import json
 import os
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reference_sinks.readers.result import ReadResult
 from torchlens_conformance.protocol import (
@@ -261,3 +263,26 @@ def read_plain(place: Path) -> ReadResult:
                 line=number,
             ) from error
     return ReadResult(points=tuple(points), torn=torn, reader="plain")
+
+
+def planted(
+    identity: str,
+    *killed_by: str,
+    sink: Callable[[Path], Any] = PlainSink,
+    read: Callable[[Path], Any] = read_plain,
+    capabilities: Iterable[str] | None = None,
+) -> Defect:
+    """Return a defect whose idea is the first line of what is wrong: the sink, or the reader of a plain sink.
+
+    Args:
+        identity: The defect's id.
+        *killed_by: The ids of the checks that fail on it.
+        sink: Opens the sink.
+        read: Reads it back.
+        capabilities: What the subject declares; the sink's own words when left out.
+    """
+    wrong = read if sink is PlainSink else sink
+    idea = (wrong.__doc__ or "").strip().splitlines()[0]
+    return Defect(
+        identity, idea, Subject(name=identity, open=sink, read=read, capabilities=capabilities), tuple(killed_by)
+    )

@@ -1,0 +1,26 @@
+"""The badge of a report, in the usual endpoint JSON of badge services."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+COLOURS = {
+    "conformant": "brightgreen",
+    "with-deviations": "yellow",
+    "nonconformant": "red",
+    "incomplete": "lightgrey",
+    "void": "lightgrey",
+}
+
+
+def badge(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``schemaVersion``, ``label``, ``message`` and ``color`` for a report document."""
+    counts = document["checks"]
+    message = f"{document['verdict']} ({counts['passed']}/{counts['expected']})"
+    return {
+        "color": COLOURS[document["verdict"]],
+        "label": f"torchlens sink {document['profile']['id']}",
+        "message": message,
+        "schemaVersion": 1,
+    }

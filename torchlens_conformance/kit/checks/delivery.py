@@ -1,0 +1,181 @@
+"""Checks of delivery: all there, once, in order, and nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from ..model import Check, Finding, Transcript
+from .matching import Matching, match
+from .showing import place_of, shown_point, tag_of
+from .trouble import capped, trouble
+
+_SCENARIOS = ("round-trip", "order")
+
+
+def _matchings(transcripts: Mapping[str, Transcript]) -> tuple[list[Finding], list[tuple[Transcript, Matching]]]:
+    broken: list[Finding] = []
+    found: list[tuple[Transcript, Matching]] = []
+    for scenario in _SCENARIOS:
+        wrong = trouble(transcripts, scenario)
+        broken += wrong
+        if not wrong:
+            found.append((transcripts[scenario], match(transcripts[scenario])))
+    return broken, found
+
+
+def lost_findings(matching: Matching, *, where: str = "") -> list[Finding]:
+    """Return a finding for every acknowledged point that did not come back."""
+    return [
+        Finding(
+            f"The sink took {place_of(matching.sent[index])}{where} (emit {index + 1} of {len(matching.sent)}), "
+            "and it did not come back.",
+            shown_point(matching.sent[index]),
+            "nothing",
+            "dropped silently",
+            place_of(matching.sent[index]),
+        )
+        for index in matching.missing
+    ]
+
+
+def extra_findings(matching: Matching, *, where: str = "") -> list[Finding]:
+    """Return a finding for every received point that nobody sent."""
+    return [
+        Finding(
+            f"A point came back that was not sent{where}, or that was refused: {place_of(matching.received[index])}.",
+            "nothing",
+            shown_point(matching.received[index]),
+            "coerced",
+            place_of(matching.received[index]),
+        )
+        for index in matching.extra
+    ]
+
+
+def twice_findings(matching: Matching, *, where: str = "") -> list[Finding]:
+    """Return a finding for every received point that repeats another."""
+    return [
+        Finding(
+            f"{place_of(matching.received[index])} was sent once and came back again{where}.",
+            "one point",
+            f"again: {shown_point(matching.received[index])}",
+            "coerced",
+            place_of(matching.received[index]),
+        )
+        for index in matching.twice
+    ]
+
+
+def changed_findings(matching: Matching, *, where: str = "") -> list[Finding]:
+    """Return a finding for every pair that is not equal, whatever the difference."""
+    from .showing import point_key
+
+    return [
+        Finding(
+            f"{place_of(matching.sent[here])} came back changed{where}.",
+            shown_point(matching.sent[here]),
+            shown_point(matching.received[there]),
+            "coerced",
+            place_of(matching.sent[here]),
+        )
+        for here, there in matching.pairs
+        if point_key(matching.sent[here]) != point_key(matching.received[there])
+    ]
+
+
+def whole_findings(matching: Matching, *, where: str = "") -> list[Finding]:
+    """Return every way in which what came back is not what was sent."""
+    return [
+        *lost_findings(matching, where=where),
+        *extra_findings(matching, where=where),
+        *twice_findings(matching, where=where),
+        *changed_findings(matching, where=where),
+    ]
+
+
+def _find_lost(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    broken, found = _matchings(transcripts)
+    unplaced = sum(t.read.unplaced for t, _ in found if t.read is not None)
+    note = f" (the reader could not place {unplaced} things)" if unplaced else ""
+    return capped([*broken, *(finding for _, matching in found for finding in lost_findings(matching, where=note))])
+
+
+def _find_extra(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    broken, found = _matchings(transcripts)
+    return capped([*broken, *(finding for _, matching in found for finding in extra_findings(matching))])
+
+
+def _find_twice(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    broken, found = _matchings(transcripts)
+    return capped([*broken, *(finding for _, matching in found for finding in twice_findings(matching))])
+
+
+def _find_disorder(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    broken, found = _matchings(transcripts)
+    findings = list(broken)
+    for transcript, matching in found:
+        if not matching.pairs and matching.sent:
+            message = f"Nothing came back in the scenario {transcript.scenario}, so there is no order."
+            findings.append(Finding(message, "points in order", "nothing", "dropped silently", transcript.scenario))
+        findings += _disorder(matching)
+    return capped(findings)
+
+
+def _disorder(matching: Matching) -> list[Finding]:
+    series: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for here, there in matching.pairs:
+        series[matching.sent[here].capability, tag_of(matching.sent[here])].append((here, there))
+    findings = []
+    for pairs in series.values():
+        for (before, place), (after, next_place) in zip(pairs, pairs[1:]):
+            if next_place < place:
+                findings.append(
+                    Finding(
+                        f"{place_of(matching.sent[after])} was sent after {place_of(matching.sent[before])} and came "
+                        f"back before it.",
+                        f"emit {before + 1}, then emit {after + 1}",
+                        f"read as number {place + 1} and number {next_place + 1}",
+                        "coerced",
+                        place_of(matching.sent[after]),
+                    )
+                )
+                break
+    return findings
+
+
+DELIVERY_CHECKS = (
+    Check(
+        "order.kept",
+        ("STEP-1", "POINT-3"),
+        "Does every series come back in the order it was sent?",
+        _SCENARIOS,
+        _find_disorder,
+        remedy="Append; where the store sorts, store a running number beside each point and read by it.",
+    ),
+    Check(
+        "delivery.nothing-lost",
+        ("PROT-1",),
+        "Does every point that the sink took come back?",
+        _SCENARIOS,
+        _find_lost,
+        remedy="Refuse with a code what the store cannot hold, two points of one tag and step included.",
+    ),
+    Check(
+        "delivery.nothing-extra",
+        ("PROT-1",),
+        "Does nothing come back that was not sent?",
+        _SCENARIOS,
+        _find_extra,
+        remedy="A sink computes nothing of its own, and what it refuses it does not write.",
+    ),
+    Check(
+        "delivery.nothing-twice",
+        ("PROT-1",),
+        "Does every point come back once?",
+        _SCENARIOS,
+        _find_twice,
+        remedy="Clear buffers when they were written, and make flush and close write nothing again.",
+    ),
+)
+"""Checks of delivery and order."""

@@ -1,0 +1,250 @@
+"""The report as one page for people: self-contained, light and dark, nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ..protocol import CAPABILITY_METHODS
+from .model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED, PASSED
+from .verdict import WIREDNESS
+
+_STYLE = Path(__file__).parent / "schemas" / "report.css"
+
+_MEANING = {
+    "conformant": "Everything that the profile asks of this sink was run and held.",
+    "with-deviations": "The sink works, with limits that are named below.",
+    "nonconformant": "Something that a sink must do does not hold.",
+    "incomplete": "This is no certificate: not everything was answered.",
+    "void": "The kit failed its own controls; this run says nothing about the sink.",
+}
+
+_TONE = {
+    "conformant": "good",
+    "with-deviations": "warn",
+    "nonconformant": "bad",
+    "incomplete": "none",
+    "void": "none",
+    PASSED: "good",
+    FAILED: "bad",
+    NOT_APPLICABLE: "none",
+    NOT_DECLARED: "none",
+    COULD_NOT_RUN: "warn",
+}
+
+
+def report_page(document: Mapping[str, Any]) -> str:
+    """Return the page of a report document. Everything from the subject is escaped; there is no script."""
+    name = document["subject"]["name"]
+    parts = [
+        _header(document),
+        _counts(document),
+        _failures(document),
+        _capabilities(document),
+        _all_checks(document),
+        _controls(document),
+        _about(document),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(name)}: {document['verdict']}</title>\n"
+        f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(part for part in parts if part)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _header(document: Mapping[str, Any]) -> str:
+    subject = document["subject"]
+    origin = " ".join(part for part in (subject["distribution"], subject["version"]) if part)
+    verdict = document["verdict"]
+    accepted = document["profile"]["accepts"]
+    lines = [
+        '<header class="verdict ' + _TONE[verdict] + '">',
+        f'<p class="eyebrow">TorchLens tracker protocol, profile {escape(document["profile"]["id"])}</p>',
+        f"<h1>{escape(subject['name'])}</h1>",
+        f'<p class="origin">{escape(origin)}</p>' if origin else "",
+        f'<p class="word">{escape(verdict)}</p>',
+        f"<p>{escape(_MEANING[verdict])}</p>",
+        f'<p class="why">{escape(document["why"])}</p>',
+    ]
+    if accepted:
+        lines.append(f'<p class="accepts">This profile accepts {escape("; ".join(accepted))}.</p>')
+    return "\n".join(line for line in lines if line) + "\n</header>"
+
+
+def _counts(document: Mapping[str, Any]) -> str:
+    counts = document["checks"]
+    shown = [
+        ("executed", f"{counts['executed']} of {counts['expected']}", "checks executed", "none"),
+        ("passed", counts["passed"], "passed", "good"),
+        ("failed", counts["failed"], "failed", "bad" if counts["failed"] else "none"),
+        ("known_deviations", counts["known_deviations"], "known deviations", "warn"),
+        ("could_not_run", counts["could_not_run"], "could not run", "warn"),
+        ("not_run", counts["not_run"], "not run", "warn"),
+        ("not_declared", counts["not_declared"], "not declared", "none"),
+        ("not_applicable", counts["not_applicable"], "not applicable", "none"),
+    ]
+    tiles = "".join(
+        f'<li class="{tone if number else "none"}"><b>{number}</b><span>{label}</span></li>'
+        for _, number, label, tone in shown
+    )
+    return f'<section aria-label="Counts"><ul class="counts">{tiles}</ul></section>'
+
+
+def _failures(document: Mapping[str, Any]) -> str:
+    failed = [row for row in document["results"] if row["outcome"] == FAILED]
+    stuck = [row for row in document["results"] if row["outcome"] == COULD_NOT_RUN]
+    problems = document["deviations"]["problems"]
+    if not failed and not stuck and not problems:
+        return ""
+    cards = [_card(document, row) for row in [*failed, *stuck]]
+    listed = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
+    wrong = f'<div class="card warn"><h3>The list of known deviations is wrong</h3><ul>{listed}</ul></div>'
+    return "<section>\n<h2>What did not hold</h2>\n" + "\n".join([*([wrong] if problems else []), *cards]) + "\n</section>"
+
+
+def _card(document: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    known = row["deviation"]
+    tone = "warn" if known or row["outcome"] == COULD_NOT_RUN or row["level"] == "should" else "bad"
+    findings = row["findings"]
+    lines = [
+        f'<article class="card {tone}" id="{escape(row["check"])}">',
+        f"<h3><code>{escape(row['check'])}</code> <small>{escape(', '.join(row['clauses']))}</small></h3>",
+    ]
+    if row["level"] == "should":
+        lines.append("<p>A sink should do this; it does not have to.</p>")
+    if known:
+        lines.append(f'<p class="known">Known {escape(known)}</p>')
+    if row["outcome"] == COULD_NOT_RUN:
+        lines.append(f"<p>Could not run: {escape(row['reason'])}</p>")
+    lines += [_finding(finding) for finding in findings[:3]]
+    rest = findings[3:]
+    if rest:
+        more = row["findings_in_all"] - 3
+        lines.append(f"<details><summary>{more} more findings</summary>{''.join(map(_finding, rest))}</details>")
+    lines.append(f'<p class="again">See it again: <code>{escape(reproduction(document, row["check"]))}</code></p>')
+    return "\n".join(lines) + "\n</article>"
+
+
+def _finding(finding: Mapping[str, Any]) -> str:
+    pairs = [("expected", finding["expected"]), ("seen", finding["seen"]), ("where", finding["where"])]
+    shown = "".join(f"<dt>{key}</dt><dd><code>{escape(value)}</code></dd>" for key, value in pairs if value)
+    return (
+        f'<div class="finding"><p>{escape(finding["message"])} <span class="loss">{escape(finding["loss"])}</span></p>'
+        f"<dl>{shown}</dl></div>"
+    )
+
+
+def reproduction(document: Mapping[str, Any], check: str) -> str:
+    """Return the one command that runs ``check`` again."""
+    reference = document["subject"]["reference"]
+    if reference is None:
+        return f"torchlens-conformance explain {check}"
+    reader = f" --reader {reference['reader']}" if reference["reader"] else ""
+    return f"torchlens-conformance certify {reference['target']}{reader} --check {check}"
+
+
+def _capabilities(document: Mapping[str, Any]) -> str:
+    subject = document["subject"]
+    rows = []
+    for word, method in CAPABILITY_METHODS.items():
+        if word in subject["declared"]:
+            state, tone = _worst(document["results"], word)
+        else:
+            reason = subject["undeclared"].get(word, "no reason given")
+            state, tone = f"not declared: {reason}", "none"
+        rows.append(
+            f"<tr><td><code>{word}</code></td><td><code>{method}</code></td>"
+            f'<td><span class="dot {tone}"></span>{escape(state)}</td></tr>'
+        )
+    return _table("Capabilities", ("word", "method", "what the checks say"), rows)
+
+
+_TOPIC = {
+    "scalar": ("values.scalar", "values.steps"),
+    "raw_histogram": ("values.histogram", "values.summary"),
+    "text_manifest": ("values.text",),
+    "image": ("values.image",),
+    "graph": ("values.graph",),
+    "run_metadata": ("values.metadata",),
+    "structured_event": ("values.event",),
+    "embedding_module": ("values.embedding",),
+}
+
+
+def _worst(results: Iterable[Mapping[str, Any]], word: str) -> tuple[str, str]:
+    mine = [row for row in results if row["check"] in _TOPIC[word]]
+    for outcome in (FAILED, COULD_NOT_RUN):
+        found = [row for row in mine if row["outcome"] == outcome]
+        if found:
+            names = ", ".join(row["check"] for row in found)
+            known = all(row["deviation"] for row in found)
+            word_shown = "known deviation" if known and outcome == FAILED else outcome
+            return f"{word_shown}: {names}", "warn" if known else _TONE[outcome]
+    return ("kept", "good") if any(row["outcome"] == PASSED for row in mine) else ("not checked", "none")
+
+
+def _all_checks(document: Mapping[str, Any]) -> str:
+    rows = []
+    for row in document["results"]:
+        state, tone = row["outcome"], _TONE[row["outcome"]]
+        if row["outcome"] == FAILED and (row["deviation"] or row["level"] == "should"):
+            state, tone = ("known deviation" if row["deviation"] else "failed (should)"), "warn"
+        reason = f" <small>{escape(row['reason'])}</small>" if row["reason"] else ""
+        rows.append(
+            f"<tr><td><code>{escape(row['check'])}</code></td><td>{escape(', '.join(row['clauses']))}</td>"
+            f'<td><span class="dot {tone}"></span>{state}{reason}</td></tr>'
+        )
+    return _table("Every check", ("check", "clauses", "outcome"), rows)
+
+
+def _controls(document: Mapping[str, Any]) -> str:
+    controls = document["controls"]
+    held = sum(control["ok"] for control in controls)
+    rows = [
+        f"<tr><td><code>{escape(control['control'])}</code></td><td>{escape(control['expected'])}</td>"
+        f'<td><span class="dot {"good" if control["ok"] else "bad"}"></span>{escape(control["seen"])}</td></tr>'
+        for control in controls
+    ]
+    table = _table("", ("control", "had to", "did"), rows)
+    intro = (
+        "<p>Before it looks at a sink, the kit proves itself: sinks without fault must pass, and sinks with one planted "
+        f"fault each must fail by the checks named for it. The {WIREDNESS} alters one value in the sink's own stream "
+        "and demands that its reader reports it.</p>"
+    )
+    return (
+        f"<section>\n<h2>Controls</h2>\n{intro}\n<details{'' if held == len(controls) else ' open'}>"
+        f"<summary>{held} of {len(controls)} held</summary>\n{table}\n</details>\n</section>"
+    )
+
+
+def _about(document: Mapping[str, Any]) -> str:
+    environment, subject = document["environment"], document["subject"]
+    pairs = [
+        ("read back in", subject["read"]),
+        ("kit", f"torchlens-conformance {environment['kit']}"),
+        ("profile digest", document["profile"]["digest"]),
+        ("Python", environment["python"]),
+        ("platform", environment["platform"]),
+        ("host", environment["host"]),
+        ("date", environment["date"]),
+        ("took", f"{environment['milliseconds'] / 1000:.1f} s"),
+        ("report digest", document["digest"]),
+    ]
+    shown = "".join(f"<dt>{key}</dt><dd><code>{escape(str(value))}</code></dd>" for key, value in pairs)
+    return (
+        f'<footer>\n<h2>About this report</h2>\n<dl class="about">{shown}</dl>\n<p>The digest shows that '
+        "<code>report.json</code> is unaltered, not who made it. Ask it: "
+        "<code>torchlens-conformance verify report.json</code></p>\n</footer>"
+    )
+
+
+def _table(title: str, heads: Iterable[str], rows: Iterable[str]) -> str:
+    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
+    table = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    return f"<section>\n<h2>{title}</h2>\n{table}\n</section>" if title else table
