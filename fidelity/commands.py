@@ -87,12 +87,15 @@ def run(
     timeout: float,
 ) -> int:
     """Build the points from tensors, send them through every route, and write the table."""
+    from reference_sinks.packages import require_installed
+
     from .output import DEFAULT_FOLDER, folder_places, prepare, project_places, write
     from .routes import ROUTE_IDS, get_route
     from .run import Options
     from .tensors import DEFAULT_SEED, find_source
 
     started = time.monotonic()
+    require_installed("torch", "transformers", "matplotlib", "jsonschema", extra="fidelity")
     for route in routes:
         get_route(route)
     options = Options(

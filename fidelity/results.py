@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from reference_sinks.packages import require_package
 from torchlens_conformance.protocol import Refusal, decode_value, encode_value
 
 SCHEMA = "torchlens-conformance.fidelity.v1"
@@ -37,10 +38,10 @@ def dump_results(result: Result) -> str:
 def load_results(path: Path = COMMITTED) -> Result:
     """Read a results file and validate it.
 
-    Raises ``fidelity_result_invalid`` for a file that is missing, is no JSON or does not match the schema.
+    Raises ``fidelity_result_invalid`` for a file that is missing, is no JSON or does not match the schema, and
+    ``tracker_sink_unavailable`` without jsonschema.
     """
-    import jsonschema
-
+    jsonschema = require_package("jsonschema", extra="fidelity")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(document, dict) and document.get("schema") != SCHEMA:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 from torchlens_conformance.protocol import Refusal
+
+
+def require_installed(*modules: str, extra: str) -> None:
+    """Refuse ``tracker_sink_unavailable`` unless every module can be found; none is imported. Clause: PROT-9."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise _unavailable(module, extra, "it is not installed")
 
 
 def require_package(module: str, *, extra: str) -> Any:
@@ -22,10 +30,14 @@ def require_package(module: str, *, extra: str) -> Any:
         __import__(module)
         return sys.modules[module]
     except ImportError as error:
-        raise Refusal(
-            "tracker_sink_unavailable",
-            f"{module} cannot be imported: {error}",
-            remedy=f"Install the extra: python -m pip install 'torchlens-conformance[{extra}]'.",
-            module=module,
-            extra=extra,
-        ) from error
+        raise _unavailable(module, extra, str(error)) from error
+
+
+def _unavailable(module: str, extra: str, why: str) -> Refusal:
+    return Refusal(
+        "tracker_sink_unavailable",
+        f"{module} cannot be imported: {why}.",
+        remedy=f"Install the extra: python -m pip install 'torchlens-conformance[{extra}]'.",
+        module=module,
+        extra=extra,
+    )

@@ -1,0 +1,1 @@
+"""Correct sinks of different design: what the kit must not call wrong."""

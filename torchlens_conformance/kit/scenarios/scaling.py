@@ -1,0 +1,107 @@
+"""The scenario of scale: many points, memory and cost block by block."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...protocol import Point, ScalarPoint, TextPoint
+from ..corpus import FULL
+from ..model import Transcript
+from ..processes import Channel, resident_bytes, run_child
+from ..reading import read_here
+from .driving import Driver, Setting, drive
+
+BLOCKS = 10
+"""Blocks that the points are sent in; each ends with a flush."""
+
+SIZES = {FULL: 200_000}
+"""Points by size; 20,000 in small (PROT-10)."""
+
+
+def scale(setting: Setting) -> Transcript:
+    """Send 200,000 scalars (20,000 in small) in ten blocks, each ending with a flush.
+
+    A sink without ``scalar`` gets texts. The points are counted in the reading process and not handed over.
+    Facts: ``points``; ``blocks``: for each block the seconds of the clock, the processor seconds of the process, and
+    the bytes of memory after its flush; ``refused``: how many emits did not return, and the first of them;
+    ``came_back`` and ``wrong``: counted by the reader's process. Clause: PROT-10.
+    """
+    place = setting.place()
+    total = SIZES.get(setting.size, 20_000)
+    patient = replace(setting, limits=replace(setting.limits, timeout=3 * setting.limits.timeout))
+
+    def work(driver: Driver) -> None:
+        sink = driver.open(place)
+        if sink is None:
+            return
+        kind = _kind(driver)
+        blocks, refused, first = [], 0, None
+        size = total // BLOCKS
+        for block in range(BLOCKS):
+            clock, processor = time.perf_counter(), time.process_time()
+            for point in scale_points(setting.nonce, kind, block * size, size):
+                try:
+                    getattr(sink, _METHODS[kind])(point)
+                except BaseException as error:
+                    refused += 1
+                    first = first or f"{type(error).__name__}: {error}"[:500]
+            driver.call(sink, "flush", note=f"block {block}")
+            spent = (time.perf_counter() - clock, time.process_time() - processor)
+            gc.collect()
+            blocks.append((*spent, resident_bytes()))
+            driver.tell(blocks=tuple(blocks), points=total, kind=kind, refused=refused, first=first)
+        driver.call(sink, "close")
+        if setting.subject.in_process_read:
+            driver.tell(**_count(setting, place, kind, total))
+
+    transcript = drive("scale", patient, (), work)
+    kind = transcript.facts.get("kind")
+    if kind is None or "came_back" in transcript.facts:
+        return transcript
+    outcome = run_child(partial(_count_and_tell, setting, place, kind, total), limits=patient.limits)
+    counted: dict[str, Any] = next((record[1] for record in outcome.records if record[0] == "counted"), {})
+    counted = counted or {"read_error": f"the reading process ended early: {outcome.ended}"}
+    return replace(transcript, facts={**transcript.facts, **counted})
+
+
+_METHODS = {"scalar": "emit_scalar", "text_manifest": "emit_text"}
+
+
+def _kind(driver: Driver) -> str:
+    words = driver.words or frozenset()
+    return "text_manifest" if "scalar" not in words and "text_manifest" in words else "scalar"
+
+
+def scale_points(nonce: str, kind: str, start: int, count: int) -> Iterator[Point]:
+    """Yield ``count`` points; each has a tag object of its own, so that a sink which keeps them is seen to grow."""
+    for index in range(start, start + count):
+        tag = f"gradients/mean/{nonce}.transformer.layers.{index % 50}.attention.weight"
+        if kind == "scalar":
+            yield ScalarPoint(tag, index // 50, (index + 0.5) / 3.0)
+        else:
+            yield TextPoint(tag, index // 50, f"{nonce} {index}")
+
+
+def _count_and_tell(setting: Setting, place: Path, kind: str, total: int, channel: Channel) -> None:
+    channel.send("counted", _count(setting, place, kind, total))
+
+
+def _count(setting: Setting, place: Path, kind: str, total: int) -> dict[str, Any]:
+    back = read_here(setting.subject.read, place)
+    if back.points is None:
+        return {"read_error": back.error}
+    sent = {(point.tag, point.step): point for point in scale_points(setting.nonce, kind, 0, total)}  # type: ignore[union-attr]
+    wrong, first = 0, None
+    for point in back.points:
+        if sent.pop((getattr(point, "tag", ""), getattr(point, "step", -1)), None) != point:
+            wrong += 1
+            first = first or repr(point)[:300]
+    return {"came_back": len(back.points), "lost": len(sent), "wrong": wrong, "first_wrong": first}
+
+
