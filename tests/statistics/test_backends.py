@@ -33,6 +33,20 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
+FULL_DISK = """
+import importlib.util, pathlib, resource, sys, tempfile
+from torchlens_conformance.statistics import kernels
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder, "doubling.py")
+    path.write_text("def double(value):\\n    return value + value\\n")
+    spec = importlib.util.spec_from_file_location("doubling", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    double = kernels._kernel(module.double)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    print(double(21), double(22), len(list(pathlib.Path(folder).rglob("*.nbc"))))
+"""
+
 AT_EXIT = """
 import atexit, torch
 from torchlens_conformance.statistics import compute
@@ -132,6 +146,13 @@ def test_without_a_cache_folder_it_compiles_all_the_same() -> None:
     namespace: dict[str, Any] = {}
     exec("def double(value):\n    return value + value\n", namespace)  # A function without a file has no cache folder.
     assert kernels._kernel(namespace["double"])(21) == 42
+
+
+@needs_compiler
+def test_a_full_disk_only_costs_time() -> None:
+    """When the machine code cannot be written to disk, the call succeeds all the same (STAT-1)."""
+    pytest.importorskip("resource")
+    assert run(FULL_DISK) == "42 44 0"
 
 
 def test_a_backend_that_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

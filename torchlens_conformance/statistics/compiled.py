@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..protocol.grid import GridDescriptor
 from . import kernels, threads
-from .moments import Moments, Tally, join_moments
+from .moments import Bins, Moments, Tally, join_moments
 from .thresholds import BINARY32, BINARY64, COMPARES_PER_ROUND, FloatFormat, bit_grid
 
 CHUNK = 1 << 19
@@ -123,7 +123,8 @@ def _tally(elements: int, rows: list[list[float]], bins: NDArray[np.int64] | Non
         posinf += row[kernels.POSINF]
         neginf += row[kernels.NEGINF]
         moments = join_moments(moments, Moments(int(row[kernels.FINITE]), *row[kernels.MINIMUM :]))
-    found: list[int] | None = None
+    found: Bins | None = None
     if bins is not None:
-        found = (bins[0] if len(bins) == 1 else bins.sum(axis=0)).tolist()
+        whole = bins[0] if len(bins) == 1 else bins.sum(axis=0)
+        found = Bins(int(whole[0]), tuple(whole[1:-1].tolist()), int(whole[-1]))
     return Tally(elements, int(zeros), int(nan), int(posinf), int(neginf), moments, found)

@@ -1,23 +1,25 @@
-"""The compiled kernel: one sweep over memory, in blocks that stay in the first-level cache.
+"""The compiled kernel: one sweep over memory.
 
-Every chunk of a tensor is worked through in blocks of :data:`BLOCK` elements. A block is loaded from memory once and
-then swept by short loops, each of a shape that the compiler vectorises:
+Every chunk of a tensor is worked through in blocks of :data:`BLOCK` elements, and a block in stripes of
+:data:`STRIPE`. A stripe is loaded from memory once, while the next page is being prefetched, and swept by short
+loops, each of a shape that the compiler vectorises:
 
 1. integers: extremes, zeros and the histogram cell of every element, all on the float's own bits;
-2. counting: one increment an element, into four tables in turn, so that equal neighbours do not wait for each other;
-3. floats: sum and sum of squares in float64; only when their difference would cancel, a further sweep around the
-   block's own mean.
+2. floats: sum and sum of squares in float64.
 
-Blocks are joined by Chan's update. A block that holds a NaN or an infinity is found by its extremes; its finite values
-are packed together and swept again, so the ordinary path has no test for them at all.
+Then the cells of the block are counted: one increment an element, into four tables in turn, so that equal neighbours do
+not wait for each other. Only when the sums would cancel does a further sweep go around the block's own mean. Blocks are
+joined by Chan's update. A block that holds a NaN or an infinity is found by its extremes; its finite values are packed
+together and swept again, so the ordinary path has no test for them at all.
 
-Importing this module imports numba; nothing else in the package does. All compiled functions live in one file on
-purpose: numba's disk cache looks at the file of the outermost function only.
+Importing this module imports numba. All compiled functions live in one file on purpose: numba's disk cache looks at the
+file of the outermost function only, so after a change of ``wordcode`` this file has to be touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numba
@@ -67,9 +69,18 @@ def _part(**options: object) -> Callable[[_Function], _Function]:
 def _kernel(function: _Function) -> _Function:
     """Compile at the first call; keep the machine code on disk, beside this file or else in the user's cache folder."""
     try:
-        return cast(_Function, numba.njit(nogil=True, cache=True)(function))
+        compiled = numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # Neither folder can be written: compile in every process anew.
-        return cast(_Function, numba.njit(nogil=True)(function))
+        compiled = numba.njit(nogil=True)(function)
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            return compiled(*arguments)
+        except OSError:  # The disk is full, say: the code could not be kept, but it is in memory now.
+            return compiled(*arguments)
+
+    return cast(_Function, call)
 
 
 @_part()

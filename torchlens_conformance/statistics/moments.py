@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite, isnan, ldexp
+from operator import add
 from typing import NamedTuple
 
 from ..protocol.grid import GridDescriptor, require_same_grid
@@ -38,11 +39,16 @@ NO_MOMENTS = Moments(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 """The moments of no value."""
 
 
-class Tally(NamedTuple):
-    """What a backend found in one tensor or a part of one: special counts, moments, and bins when there is a grid.
+class Bins(NamedTuple):
+    """Counts over a grid: negative overflow, the buckets in the order of the grid's edges, positive overflow."""
 
-    ``bins`` are negative overflow, the buckets in the order of the grid's edges, positive overflow.
-    """
+    below: int
+    counts: tuple[int, ...]
+    above: int
+
+
+class Tally(NamedTuple):
+    """What a backend found in one tensor or a part of one: special counts, moments, and bins when there is a grid."""
 
     elements: int
     zeros: int
@@ -50,7 +56,7 @@ class Tally(NamedTuple):
     posinf: int
     neginf: int
     moments: Moments
-    bins: Sequence[int] | None
+    bins: Bins | None
 
 
 def join_moments(first: Moments, second: Moments) -> Moments:
@@ -80,7 +86,11 @@ def join_tallies(parts: Sequence[Tally]) -> Tally:
     for part in parts[1:]:
         bins = None
         if joined.bins is not None and part.bins is not None:
-            bins = [ours + theirs for ours, theirs in zip(joined.bins, part.bins)]
+            bins = Bins(
+                joined.bins.below + part.bins.below,
+                tuple(map(add, joined.bins.counts, part.bins.counts)),
+                joined.bins.above + part.bins.above,
+            )
         joined = Tally(
             joined.elements + part.elements,
             joined.zeros + part.zeros,
@@ -95,7 +105,9 @@ def join_tallies(parts: Sequence[Tally]) -> Tally:
 
 def repeat_tally(tally: Tally, times: int) -> Tally:
     """Return the tally of ``times`` copies of the elements, as an expanded tensor has them."""
-    moments = tally.moments
+    moments, bins = tally.moments, tally.bins
+    if bins is not None:
+        bins = Bins(bins.below * times, tuple(count * times for count in bins.counts), bins.above * times)
     return Tally(
         tally.elements * times,
         tally.zeros * times,
@@ -111,7 +123,7 @@ def repeat_tally(tally: Tally, times: int) -> Tally:
             moments.mean,
             moments.squared_deviation * times,
         ),
-        None if tally.bins is None else [count * times for count in tally.bins],
+        bins,
     )
 
 
@@ -158,9 +170,9 @@ def finish(tally: Tally, descriptor: GridDescriptor | None) -> TensorStatistics:
         # The distance of infinite sums is NaN; the deviation is then beyond float64 as well.
         (inf if isnan(deviation) else deviation) if known else None,
         descriptor,
-        None if bins is None else tuple(bins[1:-1]),
-        None if bins is None else bins[-1],
-        None if bins is None else bins[0],
+        None if bins is None else bins.counts,
+        None if bins is None else bins.above,
+        None if bins is None else bins.below,
     )
 
 
@@ -178,7 +190,7 @@ def _reopen(statistics: TensorStatistics) -> Tally:
     moments = Moments(statistics.finite, *known) if len(known) == len(values) else NO_MOMENTS
     bins = None
     if statistics.counts is not None:
-        bins = [statistics.overflow_negative or 0, *statistics.counts, statistics.overflow_positive or 0]
+        bins = Bins(statistics.overflow_negative or 0, statistics.counts, statistics.overflow_positive or 0)
     return Tally(
         statistics.elements,
         statistics.zeros,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from ..protocol.grid import GridDescriptor
-from .moments import NO_MOMENTS, Moments, Tally, join_moments
+from .moments import NO_MOMENTS, Bins, Moments, Tally, join_moments
 from .thresholds import BINARY32, BINARY64, FloatFormat, bit_grid
 
 FINITE, ZEROS, POSINF, NEGINF, MOMENTS = range(5)
@@ -104,7 +104,7 @@ def count_bins(words: torch.Tensor, form: FloatFormat, grid: TorchGrid) -> torch
 
 
 def tally_of(elements: int, rows: Sequence[Row], bins: Sequence[int] | None) -> Tally:
-    """Join the rows of one tensor's chunks, in their order."""
+    """Join the rows of one tensor's chunks, in their order; ``bins`` include both overflows."""
     finite = zeros = posinf = neginf = 0.0
     moments = NO_MOMENTS
     for row in rows:
@@ -114,7 +114,8 @@ def tally_of(elements: int, rows: Sequence[Row], bins: Sequence[int] | None) -> 
         neginf += row[NEGINF]
         moments = join_moments(moments, Moments(int(row[FINITE]), *row[MOMENTS:]))
     nan = elements - int(finite) - int(posinf) - int(neginf)
-    return Tally(elements, int(zeros), nan, int(posinf), int(neginf), moments, bins)
+    found = None if bins is None else Bins(bins[0], tuple(bins[1:-1]), bins[-1])
+    return Tally(elements, int(zeros), nan, int(posinf), int(neginf), moments, found)
 
 
 def reduce(tensors: Sequence[torch.Tensor], descriptor: GridDescriptor | None) -> list[Tally]:

@@ -32,10 +32,15 @@ def share(tasks: int, work: Callable[[int], None], *, threads: int) -> None:
     stopped = False
 
     def take() -> None:
-        for number in numbers:
-            if number >= tasks or stopped:
-                return
-            work(number)
+        nonlocal stopped
+        try:
+            for number in numbers:
+                if number >= tasks or stopped:
+                    return
+                work(number)
+        except BaseException:
+            stopped = True
+            raise
 
     helpers: list[Future[None]] = []
     try:
@@ -45,9 +50,6 @@ def share(tasks: int, work: Callable[[int], None], *, threads: int) -> None:
                 pool = _workers(threads - 1)
                 helpers.extend(pool.submit(take) for _ in range(min(threads, tasks) - 1))
         take()
-    except BaseException:
-        stopped = True
-        raise
     finally:
         wait(helpers)
     for helper in helpers:
