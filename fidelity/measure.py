@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any
 
 from torchlens_conformance.protocol import GraphPoint, HistogramPoint, Point, ScalarPoint, TextPoint
 from torchlens_conformance.protocol.compare import (
-    Alignment,
     HistogramDifference,
-    align_series,
     as_float32,
     compare_histograms,
     same_value,
@@ -20,6 +18,7 @@ from torchlens_conformance.protocol.compare import (
 )
 
 from .grids import GRIDS
+from .matching import Series, StoredTag, match, same_tag
 from .probes import ROOT
 from .received import Received, ReceivedHistogram, ReceivedScalar
 from .stimulus import grid_of
@@ -41,64 +40,6 @@ class Cell:
     grid: str | None
     numbers: Mapping[str, Any]
     evidence: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Series:
-    """Sent and received items of one kind, matched series by series.
-
-    Args:
-        sent: Items that were sent.
-        pairs: (sent, received) that stand for each other.
-        missing: Sent items that nothing stands for.
-        extra: Received items that stand for nothing, among the tags that were sent.
-    """
-
-    sent: int = 0
-    pairs: list[tuple[Any, Any]] = field(default_factory=list)
-    missing: list[Any] = field(default_factory=list)
-    extra: list[Any] = field(default_factory=list)
-
-
-StoredTag: TypeAlias = Callable[[str, str], str]
-"""From a sent tag and its capability word to the name under which the store keeps it."""
-
-
-def same_tag(tag: str, capability: str) -> str:
-    """Return the tag: a store that renames nothing."""
-    return tag
-
-
-def match(
-    sent: Sequence[Any], received: Iterable[Any], key: Callable[[Any], Any], stored_tag: StoredTag = same_tag
-) -> Series:
-    """Match items by tag, then within each tag as :func:`align_series` does.
-
-    Args:
-        sent: Points, in sending order.
-        received: Received items of the same kind, in stored order.
-        key: What tells items of one series apart beside the step.
-        stored_tag: Under which name the store keeps a sent tag.
-    """
-    by_tag: dict[str, list[Any]] = {}
-    for item in received:
-        by_tag.setdefault(item.tag, []).append(item)
-    groups: dict[str, list[Any]] = {}
-    for point in sent:
-        groups.setdefault(stored_tag(point.tag, point.capability), []).append(point)
-    series = Series(len(sent))
-    for tag, points in groups.items():
-        found = by_tag.get(tag, [])
-        alignment: Alignment = align_series(
-            [point.step for point in points],
-            [item.step for item in found],
-            sent_keys=[key(point) for point in points],
-            received_keys=[key(item) for item in found],
-        )
-        series.pairs.extend((points[here], found[there]) for here, there in alignment.pairs)
-        series.missing.extend(points[index] for index in alignment.missing)
-        series.extra.extend(found[index] for index in alignment.extra)
-    return series
 
 
 def measure(

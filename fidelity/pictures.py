@@ -11,7 +11,7 @@ from torchlens_conformance.protocol import HistogramPoint, Point
 from torchlens_conformance.protocol.compare import spread_evenly
 
 from .grids import GRIDS
-from .measure import StoredTag, match
+from .matching import StoredTag, match
 from .received import Received
 from .stimulus import grid_of
 
