@@ -12,9 +12,16 @@ from torchlens_conformance import __version__
 USAGE, FAULT = 3, 3
 """Exit code for wrong usage and for a fault of ours (0 to 2 are results)."""
 
+_KIT = "torchlens_conformance.kit.commands"
+
 _LAZY_COMMANDS = {
+    "certify": (_KIT, "certify", "Certify a sink."),
+    "explain": (_KIT, "explain", "Explain one check."),
     "fidelity": ("fidelity.commands", "fidelity", "Measure what trackers do to numbers."),
+    "list": (_KIT, "list_checks", "List the checks, their clauses and the defects that kill them."),
+    "replay": (_KIT, "replay", "Run one failed check of a report again."),
     "spec": ("torchlens_conformance.spec.command", "spec", "Print the clauses of the specification."),
+    "verify": (_KIT, "verify", "Verify a report: digest, schema and counts."),
 }
 
 

@@ -105,4 +105,6 @@ def _farthest_bounds(edges: tuple[float, ...], occupied: list[int]) -> tuple[tup
 
 def _nearest_square(bucket: tuple[float, float]) -> float:
     """The square of the number in the bucket that is nearest to zero."""
-    return 0.0 if bucket[0] <= 0.0 <= bucket[1] else min(abs(bucket[0]), abs(bucket[1])) ** 2
+    nearest = 0.0 if bucket[0] <= 0.0 <= bucket[1] else min(abs(bucket[0]), abs(bucket[1]))
+    # A product becomes infinite where a power raises OverflowError.
+    return nearest * nearest

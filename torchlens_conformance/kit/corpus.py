@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import zip_longest
 from math import inf, nan
+from typing import Any
 
 from ..protocol import (
     CAPABILITY_METHODS,
@@ -84,6 +85,16 @@ def large_steps(nonce: str) -> Iterator[Point]:
         yield MetadataPoint(f"torchlens/meta/{nonce}.large-facts", step, {"step": step})
         yield EventPoint(f"events/{nonce}.large", step, "reached", {"step": step})
         yield embedding(f"embeddings/{nonce}.large", step, 2 + index)
+
+
+def moved(point: Point, *, tag: str, step: int) -> Point:
+    """Return the same point under another tag and step; a graph, which has neither, as it is."""
+    if not hasattr(point, "tag"):
+        return point
+    values: dict[str, Any] = {field.name: getattr(point, field.name) for field in fields(point)}
+    make: Any = type(point)
+    made: Point = make(**{**values, "tag": tag, "step": step})
+    return made
 
 
 def _interleaved(series: list[list[Point]]) -> Iterator[Point]:

@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .checks import CHECKS, get_check
+from .checks import CHECKS, NOT_APPLICABLE_WHEN, get_check
+from .checks.values import refusals
 from .corpus import SMALL
-from .model import COULD_NOT_RUN, FAILED, NOT_DECLARED, PASSED, Check, CheckResult, Finding, Transcript
+from .model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED, PASSED, Check, CheckResult, Finding, Transcript
 from .processes import Limits
 from .scenarios import SCENARIOS, Setting
 from .subject import Subject
@@ -69,8 +70,8 @@ def run_checks(
 
     Raises ``kit_check_unknown``. Clause: PROT-1..11.
     """
-    asked = tuple(get_check(check) if isinstance(check, str) else check for check in CHECKS if True) if checks is None \
-        else tuple(get_check(check) if isinstance(check, str) else check for check in checks)
+    chosen = CHECKS if checks is None else checks
+    asked = tuple(get_check(check) if isinstance(check, str) else check for check in chosen)
     nonce = nonce or "n" + secrets.token_hex(6)
     fresh = size != SMALL if fresh is None else fresh
     wanted = {scenario for check in asked for scenario in check.scenarios}
@@ -133,12 +134,33 @@ def ask(check: Check, transcripts: Mapping[str, Transcript], words: Sequence[str
     if check.capability is not None and words is not None and check.capability not in words:
         reason = f"the subject does not declare {check.capability}"
         return CheckResult(check.id, check.clauses, NOT_DECLARED, reason=reason)
+    if words is not None and not words and not check.id.startswith("surface."):
+        reason = "no capability is declared, so nothing could be sent"
+        return CheckResult(check.id, check.clauses, COULD_NOT_RUN, reason=reason)
     try:
+        not_applicable = NOT_APPLICABLE_WHEN[check.id](transcripts) if check.id in NOT_APPLICABLE_WHEN else None
+        if not_applicable:
+            return CheckResult(check.id, check.clauses, NOT_APPLICABLE, reason=not_applicable)
         findings: Sequence[Finding] = tuple(check.find(transcripts))
+        reason = _refused_in_words(check, transcripts)
     except Exception as error:
         # A fault of ours; it must not look like an answer.
         reason = f"the check itself failed: {type(error).__name__}: {error}"
         return CheckResult(check.id, check.clauses, COULD_NOT_RUN, reason=reason)
-    if findings:
-        return CheckResult(check.id, check.clauses, FAILED, tuple(findings))
-    return CheckResult(check.id, check.clauses, PASSED)
+    return CheckResult(check.id, check.clauses, FAILED if findings else PASSED, tuple(findings), reason)
+
+
+def _refused_in_words(check: Check, transcripts: Mapping[str, Transcript]) -> str:
+    """Say which legal points were refused: a check may pass beside them, and the report tells."""
+    if not check.id.startswith(("values.", "tags.")):
+        return ""
+    refused = [
+        text
+        for scenario in check.scenarios
+        if scenario in transcripts
+        for text in refusals(transcripts[scenario], check.capability)
+    ]
+    if not refused:
+        return ""
+    shown = "; ".join(refused[:6]) + ("; ..." if len(refused) > 6 else "")
+    return f"{len(refused)} legal points were refused with a code: {shown}"

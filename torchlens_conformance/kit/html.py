@@ -105,7 +105,9 @@ def _failures(document: Mapping[str, Any]) -> str:
     cards = [_card(document, row) for row in [*failed, *stuck]]
     listed = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
     wrong = f'<div class="card warn"><h3>The list of known deviations is wrong</h3><ul>{listed}</ul></div>'
-    return "<section>\n<h2>What did not hold</h2>\n" + "\n".join([*([wrong] if problems else []), *cards]) + "\n</section>"
+    return (
+        "<section>\n<h2>What did not hold</h2>\n" + "\n".join([*([wrong] if problems else []), *cards]) + "\n</section>"
+    )
 
 
 def _card(document: Mapping[str, Any], row: Mapping[str, Any]) -> str:
@@ -213,9 +215,9 @@ def _controls(document: Mapping[str, Any]) -> str:
     ]
     table = _table("", ("control", "had to", "did"), rows)
     intro = (
-        "<p>Before it looks at a sink, the kit proves itself: sinks without fault must pass, and sinks with one planted "
-        f"fault each must fail by the checks named for it. The {WIREDNESS} alters one value in the sink's own stream "
-        "and demands that its reader reports it.</p>"
+        "<p>Before it looks at a sink, the kit proves itself: sinks without fault must pass, and sinks with one "
+        f"planted fault each must fail by the checks named for it. The {WIREDNESS} alters one value in the sink's own "
+        "stream and demands that its reader reports it.</p>"
     )
     return (
         f"<section>\n<h2>Controls</h2>\n{intro}\n<details{'' if held == len(controls) else ' open'}>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,37 +40,33 @@ def read_jsonl_place(place: Path) -> ReadResult:
     return read_jsonl(Path(place) / _JSONL_NAME)
 
 
-class MemoryUntilClose(PlainSink):
-    """Keep the lines in memory and write them all to the place at close.
+class MemoryUntilFlush(PlainSink):
+    """Keep the lines in memory and write them to the place at flush and at close.
 
-    It loses what a killed process held, and its memory grows: see ``excused`` of :data:`PERFECT`.
+    A buffer is no fault: what counts as acknowledged for good is what a flush returned for (PROT-10).
     """
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
-        self._lines: list[bytes] = []
+        self._waiting: list[bytes] = []
 
     def emit(self, point: Point) -> None:
         """Keep one point, as the text it is then."""
         self.require_usable()
         with self._lock:
             self.require_usable()
-            self._lines.append(encode_line(point))
+            self._waiting.append(encode_line(point))
 
     def sync(self) -> None:
-        """Write everything when the sink is being closed; before that there is nothing to do."""
-        if self._closed:
-            self.append(b"".join(self._lines))
-            os.fsync(self._file)
+        """Write what waits; what does not go whole is refused and waits on."""
+        self.append(b"".join(self._waiting))
+        self._waiting.clear()
+        super().sync()
 
 
 PERFECT: tuple[Perfect, ...] = (
     Perfect("jsonl", Subject(name="jsonl", open=open_jsonl, read=read_jsonl_place)),
     Perfect("plain", Subject(name="plain", open=PlainSink, read=read_plain)),
-    Perfect(
-        "memory-until-close",
-        Subject(name="memory-until-close", open=MemoryUntilClose, read=read_plain),
-        excused=("survives.kill-between", "survives.kill-inside", "scale.memory"),
-    ),
+    Perfect("memory", Subject(name="memory", open=MemoryUntilFlush, read=read_plain)),
 )
 """Every perfect subject; the plain one is what the planted defects are made from."""

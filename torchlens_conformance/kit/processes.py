@@ -163,8 +163,8 @@ def _take_streams(print_end: int) -> None:
     os.dup2(null, 0)
     os.dup2(print_end, 1)
     os.dup2(print_end, 2)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
-    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False, buffering=1)
+    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False, buffering=1)  # noqa: SIM115
 
 
 def _limit_memory(memory: int) -> None:

@@ -1,7 +1,7 @@
 """Profiles: which checks a certificate of one protocol version stands on, frozen and with a digest.
 
-A profile never changes once it is released: new checks join the next one. Its data stands in ``profile_data``, its
-digest stands here, and a file that does not match its digest is not used.
+A profile never changes once it is released: new checks join the next one. Its data and its digest stand in
+``profile_data``, and a file that does not match its digest is not used.
 """
 
 from __future__ import annotations

@@ -78,7 +78,9 @@ def _from_outcome(outcome: Outcome) -> ReadBack:
             found: ReadBack = record[1]
             return found
     said = outcome.output.strip().splitlines()[-1:]
-    return ReadBack(None, f"the reading process ended early: {outcome.ended}" + "".join(f"; it said: {x}" for x in said))
+    return ReadBack(
+        None, f"the reading process ended early: {outcome.ended}" + "".join(f"; it said: {x}" for x in said)
+    )
 
 
 def environment() -> dict[str, str]:
@@ -108,5 +110,3 @@ def fresh_main(arguments: list[str]) -> None:
     _read_and_tell(read, Path(place), channel)
     channel.send("done")
     os._exit(0)
-
-

@@ -23,8 +23,8 @@ from .model import (
 WIREDNESS = "wiredness probe"
 """The control about the author's own reader; when it fails, the subject is to blame, not the kit."""
 
-NEVER_EXCUSED = frozenset({"reader.fresh", "reader.sees-changes"})
-"""Checks that no known deviation excuses: a reader that does not read proves nothing about any other check."""
+NEVER_EXCUSED = frozenset({"reader.sees-changes"})
+"""Checks that no known deviation excuses: a reader that answers the same whatever is stored proves nothing at all."""
 
 _MOST_NAMED = 4
 
@@ -41,6 +41,7 @@ class Evidence:
         deviation_problems: What is wrong with the list of known deviations, one sentence each.
         in_process_read: Whether the subject is read in the process that wrote (MEM-1).
         partial: Whether the caller chose checks, so that the others were left out on purpose.
+        trouble: What kept everything from running, a sentence; empty when nothing did.
     """
 
     levels: Mapping[str, str]
@@ -50,6 +51,7 @@ class Evidence:
     deviation_problems: Sequence[str] = ()
     in_process_read: bool = False
     partial: bool = False
+    trouble: str = ""
     counts: Mapping[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,7 +116,7 @@ def _nonconformant(evidence: Evidence) -> tuple[str, str] | None:
     ]
     sentences = []
     if unwired:
-        sentences.append(f"The reader does not report what is in the store: {unwired[0].seen}.")
+        sentences.append(f"The wiredness probe did not hold: {unwired[0].seen}.")
     if failed:
         number = f"{len(failed)} of {evidence.counts['expected']} checks"
         sentences.append(f"{number} failed: {_named(failed)}.")
@@ -122,6 +124,8 @@ def _nonconformant(evidence: Evidence) -> tuple[str, str] | None:
 
 
 def _incomplete(evidence: Evidence) -> tuple[str, str] | None:
+    if evidence.trouble:
+        return INCOMPLETE, evidence.trouble
     missing = unanswered(evidence.levels, evidence.results)
     wiredness = any(control.control == WIREDNESS for control in evidence.controls)
     sentences = []

@@ -33,7 +33,9 @@ from .scenarios.driving import Driver, drive
 from .subject import Subject
 from .verdict import WIREDNESS
 
-_WANTED = "the reader reports every altered value, in a process that did not write it"
+_BEYOND = 2**16
+# Larger than every value of the ordinary stream, and with few enough bits for a store of float32.
+_WANTED = "report every altered value, read in a process that did not write it"
 
 
 def altered(point: Point, token: int) -> Point:
@@ -47,7 +49,7 @@ def _altered_bytes(data: bytes, token: int) -> bytes:
 
 
 _ALTER: Mapping[type, Callable[[Any, int], Point]] = {
-    ScalarPoint: lambda point, token: replace(point, value=token + 0.5),
+    ScalarPoint: lambda point, token: replace(point, value=_BEYOND + token + 0.5),
     HistogramPoint: lambda point, token: replace(point, counts=(point.counts[0] + 1 + token, *point.counts[1:])),
     TextPoint: lambda point, token: replace(point, text=f"{point.text} altered {token}"),
     ImagePoint: lambda point, token: replace(point, data=_altered_bytes(point.data, token)),
@@ -95,7 +97,7 @@ def _value(point: Point) -> object:
     return point
 
 
-def run_probe(subject: Subject, *, timeout: float = 30.0) -> ControlResult:
+def run_probe(subject: Subject, *, timeout: float = 20.0) -> ControlResult:
     """Write the altered stream into the subject's sink, read it back, and say whether it came back altered."""
     nonce = "w" + secrets.token_hex(6)
     points, changed = probe_points(nonce, secrets.randbelow(2**16 - 1) + 1)
@@ -132,7 +134,7 @@ def judge_probe(transcript: Transcript, changed: Mapping[str, Point]) -> Control
             seen = f"one value of each was altered, and the reader does not report it: {', '.join(lost)}"
         elif not words:
             seen = "no capability is declared, so there was nothing to alter"
-    return ControlResult(WIREDNESS, _WANTED, seen or "it reports them", seen is None)
+    return ControlResult(WIREDNESS, _WANTED, seen or "reported them", seen is None)
 
 
 def _trouble(transcript: Transcript) -> str | None:

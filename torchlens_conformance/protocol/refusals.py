@@ -53,6 +53,7 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "kit_subject_invalid": "A subject of certification is not described right.",
         "kit_subject_not_found": "The subject named on the command line cannot be imported.",
         "kit_check_unknown": "No check has this id.",
+        "kit_defect_unknown": "No planted defect has this id.",
         "kit_profile_unknown": "No profile has this id.",
         "kit_report_invalid": "A report does not match its schema, its digest or its own counts.",
         "kit_deviations_invalid": "A file of known deviations is malformed, stale, duplicate, unmatched or expired.",

@@ -100,7 +100,7 @@ class CorrectSink:
     def require_usable(self) -> None:
         """Refuse when closed, and in a forked child."""
         if self._closed:
-            raise Refusal("tracker_sink_closed", "The sink is closed.", remedy="Open another.", sink=type(self).__name__)
+            raise Refusal("tracker_sink_closed", "It is closed.", remedy="Open another.", sink=type(self).__name__)
         if os.getpid() != self._owner:
             raise Refusal("tracker_sink_forked", "A child's sink.", remedy="Open another.", sink=type(self).__name__)
 

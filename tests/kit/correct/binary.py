@@ -26,13 +26,16 @@ class ChecksummedSink(CsvSink):
     """Frames of length, checksum and content."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.file = WholeFile(place / "points.bin")
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         content = self.content(point)
         self.file.append(_FRAME.pack(len(content), zlib.crc32(content)) + content)
 
     def content(self, point: Point) -> bytes:
+        """Return a point as bytes."""
         return pack(point)
 
 
@@ -58,6 +61,7 @@ class PickleSink(ChecksummedSink):
     """Frames of pickled rows."""
 
     def content(self, point: Point) -> bytes:
+        """Return a point as bytes."""
         return pickle.dumps(point_to_row(point), protocol=4)
 
 
@@ -70,10 +74,12 @@ class DeflateSink(CsvSink):
     """One compressed stream, brought to a byte's end after each point."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.file = WholeFile(place / "points.z")
         self.compressor = zlib.compressobj()
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         # A copy, so that a point which the disk did not take leaves no trace in the stream.
         following = self.compressor.copy()
         piece = following.compress(pack(point) + b"\n") + following.flush(zlib.Z_SYNC_FLUSH)
@@ -91,9 +97,11 @@ class GzipSink(CsvSink):
     """One gzip member a point."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.file = WholeFile(place / "points.gz")
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         self.file.append(gzip.compress(pack(point), compresslevel=1))
 
 
@@ -114,10 +122,12 @@ class TarSink(CsvSink):
     """A tar archive with a member a point."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.file = WholeFile(place / "points.tar")
         self.count = 0
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         content = pack(point)
         member = tarfile.TarInfo(f"{self.count:09d}.json")
         member.size = len(content)
@@ -145,12 +155,14 @@ class ZipSegmentsSink(CorrectSink):
     """A journal, and every 50 points a zip archive that takes the journal's place."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.place, self.segments = place, 0
         if any(place.iterdir()):
             raise FileExistsError(place)
         self.journal, self.lines = WholeFile(place / "journal000000.log"), 0
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         if self.lines >= 50:
             self.seal()
         self.journal.append(pack(point) + b"\n")
@@ -174,9 +186,11 @@ class ZipSegmentsSink(CorrectSink):
         self.journal, self.lines, self.segments = following, 0, self.segments + 1
 
     def settle(self) -> None:
+        """Hand the store to the disk."""
         self.journal.sync()
 
     def finish(self) -> None:
+        """Finish the store."""
         self.journal.close()
 
 
@@ -196,17 +210,21 @@ class IndexedSink(CorrectSink):
     """Contents in one file, where they lie in another; only what the index names counts."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.contents, self.index = WholeFile(place / "contents.bin"), WholeFile(place / "index.bin")
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         content = pack(point)
         self.index.append(struct.pack("<QQ", self.contents.append(content), len(content)))
 
     def settle(self) -> None:
+        """Hand the store to the disk."""
         self.contents.sync()
         self.index.sync()
 
     def finish(self) -> None:
+        """Finish the store."""
         try:
             self.contents.close()
         finally:
@@ -224,11 +242,13 @@ class MappedSink(CorrectSink):
     """A map of memory over a file; a point counts once its length stands before it."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.descriptor = os.open(place / "points.map", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         self.end = self.room = 0
         self.map: mmap.mmap | None = None
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         content = pack(point)
         while self.end + 16 + len(content) > self.room:
             self._grow()
@@ -247,10 +267,12 @@ class MappedSink(CorrectSink):
         self.map = mmap.mmap(self.descriptor, self.room)
 
     def settle(self) -> None:
+        """Hand the store to the disk."""
         if self.map is not None:
             self.map.flush()
 
     def finish(self) -> None:
+        """Finish the store."""
         if self.map is not None:
             self.map.flush()
             self.map.close()
@@ -276,11 +298,13 @@ class ColumnsSink(CorrectSink):
     """Scalars as records of fixed width, tags and all other points as text; integers beyond 64 bits are refused."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.scalars, self.others = WholeFile(place / "scalars.bin"), WholeFile(place / "others.log")
         self.tags: dict[str, int] = {}
         self.count = 0
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         if isinstance(point, ScalarPoint):
             self.scalars.append(_COLUMN.pack(self.count, point.step, self._tag(point.tag), *_column(point.value)))
         else:
@@ -295,10 +319,12 @@ class ColumnsSink(CorrectSink):
         return self.tags[tag]
 
     def settle(self) -> None:
+        """Hand the store to the disk."""
         self.scalars.sync()
         self.others.sync()
 
     def finish(self) -> None:
+        """Finish the store."""
         try:
             self.scalars.close()
         finally:
@@ -331,5 +357,3 @@ def read_columns(place: Path) -> list[Point]:
         (value,) = struct.unpack("<d" if kind == b"f" else "<q", bits)
         found[number] = ScalarPoint(tags[tag], step, value)
     return [found[number] for number in sorted(found)]
-
-

@@ -22,18 +22,22 @@ class CsvSink(CorrectSink):
     """A table of kind, tag, step and content."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.file = WholeFile(place / "table.csv")
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         row = io.StringIO(newline="")
         tag = getattr(point, "tag", "").encode("unicode_escape").decode("ascii")
         csv.writer(row).writerow([type(point).__name__, tag, getattr(point, "step", ""), pack(point).decode("ascii")])
         self.file.append(row.getvalue().encode("ascii"))
 
     def settle(self) -> None:
+        """Hand the store to the disk."""
         self.file.sync()
 
     def finish(self) -> None:
+        """Finish the store."""
         self.file.close()
 
 
@@ -47,12 +51,15 @@ class Base64Sink(CsvSink):
     """A line of base64 a point; the words come as a list."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.file = WholeFile(place / "points.b64")
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         self.file.append(base64.b64encode(pack(point)) + b"\n")
 
     def capabilities(self) -> Any:
+        """Return the words."""
         return sorted(super().capabilities())
 
 
@@ -66,11 +73,13 @@ class JsonArraySink(CsvSink):
     """One JSON array, closed again after each point."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.file = WholeFile(place / "points.json")
         self.file.append(b"[\n]")
         self.first = True
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         piece = (b"" if self.first else b",\n") + pack(point) + b"\n]"
         end = self.file.size - 2 if not self.first else self.file.size - 1
         try:
@@ -102,11 +111,13 @@ class FilePerPointSink(CorrectSink):
     """Each point is a file, written aside and moved to its name."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.folder = place / "points"
         self.folder.mkdir()
         self.count = 0
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         aside = self.folder / "aside.tmp"
         try:
             aside.write_bytes(pack(point))
@@ -128,19 +139,23 @@ class ShardedSink(CorrectSink):
     """A file for each of eight groups of tags, and a number in each line."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.files = [WholeFile(place / f"shard{index}.txt") for index in range(8)]
         self.count = 0
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         shard = crc32(getattr(point, "tag", "").encode("utf-8", "surrogatepass")) % 8
         self.files[shard].append(b"%d %b\n" % (self.count, pack(point)))
         self.count += 1
 
     def settle(self) -> None:
+        """Hand the store to the disk."""
         for file in self.files:
             file.sync()
 
     def finish(self) -> None:
+        """Finish the store."""
         for file in self.files:
             file.close()
 
@@ -160,10 +175,12 @@ class TwoFilesSink(ShardedSink):
     """Scalars in one file, all other points in another, with numbers."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.files = [WholeFile(place / "scalars.txt"), WholeFile(place / "others.txt")]
         self.count = 0
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         self.files[not isinstance(point, ScalarPoint)].append(b"%d %b\n" % (self.count, pack(point)))
         self.count += 1
 
@@ -172,10 +189,12 @@ class RotatedSink(ShardedSink):
     """A new file every 40 points; the old ones are closed."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.place, self.count = place, 0
         self.files = [WholeFile(place / "part0000000.txt")]
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         if self.count and self.count % 40 == 0 and self.files[0].size:
             try:
                 following = WholeFile(self.place / f"part{self.count:07d}.txt")
@@ -191,9 +210,11 @@ class MirroredSink(ShardedSink):
     """Everything twice, in two files; the reader takes the one that has more."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.files = [WholeFile(place / "left.log"), WholeFile(place / "right.log")]
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         line = pack(point) + b"\n"
         before = self.files[0].size
         self.files[0].append(line)
@@ -216,10 +237,12 @@ class LatchingSink(CorrectSink):
     """A buffered text file that is flushed after each point, and takes nothing more after its first failure."""
 
     def start(self, place: Path) -> None:
-        self.file = open(place / "points.log", "x", encoding="ascii", newline="\n")
+        """Make the store."""
+        self.file = (place / "points.log").open("x", encoding="ascii", newline="\n")
         self.failed: OSError | None = None
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         if self.failed is not None:
             raise self.failed
         try:
@@ -230,11 +253,13 @@ class LatchingSink(CorrectSink):
             raise
 
     def settle(self) -> None:
+        """Hand the store to the disk."""
         if self.failed is not None:
             raise self.failed
         os.fsync(self.file.fileno())
 
     def finish(self) -> None:
+        """Finish the store."""
         if self.failed is None:
             self.file.close()
             return
@@ -255,15 +280,19 @@ class ScalarsOnlySink(CorrectSink):
     """Scalars and nothing else, as a line of words."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.file = WholeFile(place / "points.log")
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         self.file.append(pack(point) + b"\n")
 
     def finish(self) -> None:
+        """Finish the store."""
         self.file.close()
 
     def capabilities(self) -> Any:
+        """Return the words."""
         return ("scalar",)
 
 
@@ -276,9 +305,11 @@ class ReopeningSink(CorrectSink):
     """A place may be opened again, also while it is open: lines are added by single appending writes."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.descriptor = os.open(place / "points.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         # The newline in front ends a line that another writer was killed in.
         line = b"\n" + pack(point) + b"\n"
         written = os.write(self.descriptor, line)
@@ -287,6 +318,7 @@ class ReopeningSink(CorrectSink):
             raise OSError(28, "the line was not taken whole")
 
     def finish(self) -> None:
+        """Finish the store."""
         os.close(self.descriptor)
 
 
@@ -305,10 +337,12 @@ class PickyTagsSink(ScalarsOnlySink):
     """Tags are file names here: longer ones, and other characters, are refused at the preflight and at the emit."""
 
     def preflight_tags(self, tags: Any) -> None:
+        """Refuse tags that cannot be carried."""
         for tag in tags:
             self._judge(tag)
 
     def store(self, point: Any) -> None:
+        """Store one point."""
         self._judge(point.tag)
         super().store(point)
 
@@ -321,10 +355,12 @@ class StrictStepsSink(ScalarsOnlySink):
     """Steps of a series must rise; a point that is not further on is refused."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         super().start(place)
         self.last: dict[str, int] = {}
 
     def store(self, point: Any) -> None:
+        """Store one point."""
         if point.step <= self.last.get(point.tag, -1):
             raise Refusal(
                 "tracker_step_regressed", "The step does not rise.", remedy="Send rising steps.", step=point.step
@@ -346,6 +382,7 @@ class OwnRefusalsSink(ScalarsOnlySink):
     """The refusals are of a class of its own."""
 
     def require_usable(self) -> None:
+        """Refuse in a class of its own."""
         try:
             super().require_usable()
         except Refusal as refusal:

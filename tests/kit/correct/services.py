@@ -22,6 +22,7 @@ class SqliteSink(CorrectSink):
     journal = "delete"
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         path = place / "points.db"
         os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o666))
         self.base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -31,9 +32,11 @@ class SqliteSink(CorrectSink):
         self.base.execute("create table points (number integer primary key, row blob)")
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         self.base.execute("insert into points (row) values (?)", (pack(point),))
 
     def finish(self) -> None:
+        """Finish the store."""
         self.base.close()
 
 
@@ -55,6 +58,7 @@ class ThreadedSink(CorrectSink):
     """A thread writes; a call returns when its line is written."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         self.file = WholeFile(place / "points.log")
         self.work: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.done: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
@@ -71,15 +75,18 @@ class ThreadedSink(CorrectSink):
                 self.done.put(None)
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         self.work.put(pack(point) + b"\n")
         error = self.done.get()
         if error is not None:
             raise error
 
     def settle(self) -> None:
+        """Hand the store to the disk."""
         self.file.sync()
 
     def finish(self) -> None:
+        """Finish the store."""
         self.work.put(None)
         self.thread.join()
         self.file.close()
@@ -107,6 +114,7 @@ class ProcessSink(CorrectSink):
     """Another process writes; a call returns when that has acknowledged the line."""
 
     def start(self, place: Path) -> None:
+        """Make the store."""
         if (place / "points.log").exists():
             raise FileExistsError(place)
         self.process = subprocess.Popen(
@@ -125,6 +133,7 @@ class ProcessSink(CorrectSink):
             raise OSError(int(answer or b"5"), what)
 
     def store(self, point: Point) -> None:
+        """Store one point."""
         assert self.process.stdin is not None
         rest = memoryview(pack(point) + b"\n")
         while rest:
@@ -132,6 +141,7 @@ class ProcessSink(CorrectSink):
         self._wait("the line was not taken")
 
     def finish(self) -> None:
+        """Finish the store."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         self.process.stdout.close()

@@ -70,6 +70,17 @@ def small_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+def test_edges_near_the_end_of_float64_are_read(tmp_path: Path) -> None:
+    """A histogram whose edges square to infinity comes back as it was sent (TB-1, POINT-2)."""
+    point = HistogramPoint("h", 1, (3, 4), (1e300, 2e300, 1.7e308), {"num": 7})
+    sink = TensorBoardSink(tmp_path)
+    sink.emit_histogram(point)
+    sink.close()
+    (got,) = read_tensorboard(tmp_path).points
+    assert isinstance(got, HistogramPoint)
+    assert (got.counts, got.edges) == (point.counts, point.edges)
+
+
 def test_every_event_is_read(tmp_path: Path) -> None:
     """25,000 scalars and 600 histograms on one tag each: all of them, in order, no sample (FID-1)."""
     counts = tuple(range(497))

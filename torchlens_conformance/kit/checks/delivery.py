@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from ..model import Check, Finding, Transcript
 from .matching import Matching, match
@@ -128,7 +129,7 @@ def _disorder(matching: Matching) -> list[Finding]:
         series[matching.sent[here].capability, tag_of(matching.sent[here])].append((here, there))
     findings = []
     for pairs in series.values():
-        for (before, place), (after, next_place) in zip(pairs, pairs[1:]):
+        for (before, place), (after, next_place) in pairwise(pairs):
             if next_place < place:
                 findings.append(
                     Finding(

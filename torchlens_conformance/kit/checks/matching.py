@@ -42,9 +42,57 @@ def emitted(transcript: Transcript) -> tuple[list[Point], list[str | None]]:
 
 def match(transcript: Transcript) -> Matching:
     """Match what a transcript sent with what it read back."""
+    for known, matching in _recent:
+        if known is transcript:
+            return matching
     sent, outcomes = emitted(transcript)
+    matching = match_points(sent, outcomes, _points(transcript))
+    _recent.append((transcript, matching))
+    return matching
+
+
+_recent: deque[tuple[Transcript, Matching]] = deque(maxlen=4)
+"""The last few answers: many checks ask about one transcript, and neither of the two ever changes."""
+
+
+def match_settled(transcript: Transcript) -> Matching:
+    """Match where only what a flush or close settled must be there, and all else may be.
+
+    Emits are settled by the next flush or close that returns; whatever is refused or raised before that gives notice
+    of the loss of all that was not settled yet. A point that was handed over last and never returned may be there.
+    """
+    emits = [call for call in transcript.calls if call.point is not None]
+    settled = _settled(transcript)
+    sent: list[Point] = [call.point for call in emits if call.point is not None]
+    outcomes: list[str | None] = [ACKNOWLEDGED if index in settled else None for index in range(len(sent))]
+    if len(sent) < len(transcript.sent):
+        sent.append(transcript.sent[len(sent)])
+        outcomes.append(None)
+    return match_points(sent, outcomes, _points(transcript))
+
+
+def _settled(transcript: Transcript) -> set[int]:
+    """Return the positions, among the emits, of those that a flush or close settled."""
+    settled: set[int] = set()
+    pending: set[int] = set()
+    position = 0
+    for call in transcript.calls:
+        if call.point is not None:
+            if call.outcome == ACKNOWLEDGED:
+                pending.add(position)
+            else:
+                pending.clear()
+            position += 1
+        elif call.name in ("flush", "close"):
+            if call.outcome == ACKNOWLEDGED:
+                settled |= pending
+            pending.clear()
+    return settled
+
+
+def _points(transcript: Transcript) -> tuple[Point, ...]:
     read = transcript.read
-    return match_points(sent, outcomes, read.points if read is not None and read.points is not None else ())
+    return read.points if read is not None and read.points is not None else ()
 
 
 def match_points(sent: Sequence[Point], outcomes: Sequence[str | None], received: Sequence[Point]) -> Matching:

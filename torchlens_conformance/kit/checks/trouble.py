@@ -95,8 +95,9 @@ def told(call: Call) -> str:
 
 def untyped(call: Call, expected: str = "a refusal with code, fields and remedy") -> Finding:
     """Return the finding that a call raised something that is no refusal. Clause: PROT-9."""
-    return Finding(f"{call.name} raised an untyped exception: {call.exception}.", expected, told(call), "crashed",
-                   call.name)
+    return Finding(
+        f"{call.name} raised an untyped exception: {call.exception}.", expected, told(call), "crashed", call.name
+    )
 
 
 def failed(calls: Sequence[Call], name: str) -> list[Finding]:

@@ -28,9 +28,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _find_values(
-    capability: str, fields: tuple[str, ...], transcripts: Mapping[str, Transcript]
-) -> Sequence[Finding]:
+def _find_values(capability: str, fields: tuple[str, ...], transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
     broken = trouble(transcripts, "round-trip")
     if broken:
         return broken
@@ -169,7 +167,8 @@ def _find_steps(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
         if sent != seen:
             findings.append(
                 Finding(
-                    f"The step of {place_of(matching.sent[here])} changed: sent {shown(sent)}, came back {shown(seen)}.",
+                    f"The step of {place_of(matching.sent[here])} changed: sent {shown(sent)}, "
+                    f"came back {shown(seen)}.",
                     shown(sent),
                     shown(seen),
                     "coerced",
@@ -318,4 +317,3 @@ VALUE_CHECKS = (
     ),
 )
 """Checks of values, steps and tags."""
-

@@ -33,6 +33,7 @@ from torchlens_conformance.protocol import (
 )
 
 from ..subject import Subject
+from .consequences import CONSEQUENCES
 
 FILE_NAME = "points.txt"
 """The one file of a plain store."""
@@ -46,13 +47,15 @@ class Defect:
         id: Stable, in words joined by hyphens.
         idea: What it does wrong, one sentence.
         subject: The subject that does it.
-        killed_by: The ids of the checks that fail on it: all of them, and no others.
+        killed_by: The ids of the checks that it was planted for; all of them fail on it.
+        also: The ids of the checks that fail on it as a consequence; no others than these and those above do.
     """
 
     id: str
     idea: str
     subject: Subject
     killed_by: tuple[str, ...]
+    also: tuple[str, ...] = ()
 
 
 def encode_line(point: Point) -> bytes:
@@ -276,13 +279,12 @@ def planted(
 
     Args:
         identity: The defect's id.
-        *killed_by: The ids of the checks that fail on it.
+        *killed_by: The ids of the checks that it is planted for.
         sink: Opens the sink.
         read: Reads it back.
         capabilities: What the subject declares; the sink's own words when left out.
     """
     wrong = read if sink is PlainSink else sink
     idea = (wrong.__doc__ or "").strip().splitlines()[0]
-    return Defect(
-        identity, idea, Subject(name=identity, open=sink, read=read, capabilities=capabilities), tuple(killed_by)
-    )
+    subject = Subject(name=identity, open=sink, read=read, capabilities=capabilities)
+    return Defect(identity, idea, subject, killed_by, CONSEQUENCES.get(identity, ()))

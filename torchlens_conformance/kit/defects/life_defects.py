@@ -1,4 +1,4 @@
-"""Defects of a sink's life: teardown, kills, full disks, other sinks, processes, threads and scale (PROT-6, PROT-10)."""
+"""Defects of a sink's life: teardown, kills, disks, other sinks, processes, threads, scale (PROT-6, PROT-10)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from reference_sinks.readers.result import ReadResult
 from torchlens_conformance.protocol import Point, Refusal
 
-from .base import FILE_NAME, Defect, PlainSink, decode_line, encode_line, planted, read_lines
+from .base import FILE_NAME, Defect, PlainSink, decode_line, encode_line, planted, read_lines, read_plain
 
 
 class TakesAfterClose(PlainSink):
@@ -44,17 +45,16 @@ class FlushCloses(PlainSink):
 
 
 class ClosesTwiceBadly(PlainSink):
-    """The second close raises."""
+    """The second close is refused."""
 
     def close(self) -> None:
-        """Close a file that is closed."""
-        if self._closed:
-            os.fstat(-1)
+        """Refuse what a closed sink refuses."""
+        self.require_usable()
         super().close()
 
 
-class Buffers(PlainSink):
-    """Lines wait in memory until flush or close."""
+class FlushDoesNothing(PlainSink):
+    """Lines wait in memory, and a flush leaves them there."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
@@ -67,9 +67,10 @@ class Buffers(PlainSink):
             self._write_waiting()
 
     def sync(self) -> None:
-        """Write what waits."""
-        self._write_waiting()
-        super().sync()
+        """Write what waits when the sink is being closed."""
+        if self._closed:
+            self._write_waiting()
+            super().sync()
 
     def _write_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -78,19 +79,58 @@ class Buffers(PlainSink):
 
 
 class TornOnKill(PlainSink):
-    """A point is written in pieces, and the reader falls over a torn one."""
+    """A long line is written in two pieces, and the reader falls over a torn one."""
 
     def append(self, line: bytes) -> None:
-        """Write the halves of the line apart."""
-        half = len(line) // 2
+        """Write the halves of a long line apart, with time between them to be killed in."""
+        if len(line) < _LONG:
+            super().append(line)
+            return
+        before, half = self._size, len(line) // 2
         super().append(line[:half])
-        os.sched_yield()
-        super().append(line[half:])
+        time.sleep(0.02)
+        try:
+            super().append(line[half:])
+        except Refusal:
+            os.ftruncate(self._file, before)
+            self._size = before
+            raise
+
+
+_LONG = 4096
+"""Bytes from which a line counts as long."""
 
 
 def read_whole_lines_only(place: Path) -> list[Point]:
     """A torn line makes the reader fail."""
     return [decode_line(line) for line in read_lines(place)]
+
+
+class MarksItsEnd(PlainSink):
+    """A plain sink that makes a second, empty file at close."""
+
+    def close(self) -> None:
+        """Close, and say so in the place."""
+        first = not self._closed and not self.forked
+        super().close()
+        if first:
+            (self.path.parent / _END).touch()
+
+
+_END = "closed"
+
+
+def read_once_closed(place: Path) -> ReadResult:
+    """The reader waits for the end of a store whose writer was killed."""
+    while not (Path(place) / _END).exists():
+        time.sleep(0.1)
+    return read_plain(place)
+
+
+def read_strictly_once_closed(place: Path) -> ReadResult | list[Point]:
+    """Return the points; of a store that says it is closed every line must be whole."""
+    closed = (Path(place) / _END).exists()
+    return read_whole_lines_only(place) if closed else read_plain(place)
 
 
 class SwallowsErrors(PlainSink):
@@ -102,8 +142,8 @@ class SwallowsErrors(PlainSink):
             super().append(line)
 
 
-class LeavesTornLine(PlainSink):
-    """A line that was written in part stays, and the next one is glued to it."""
+class LeavesTornLine(MarksItsEnd):
+    """A line that the disk took in part stays, and the reader falls over it."""
 
     def append(self, line: bytes) -> None:
         """Write without cutting off what did not go whole."""
@@ -120,6 +160,8 @@ class LeavesTornLine(PlainSink):
 class OpensBlindly(PlainSink):
     """A place that cannot be written to is taken, and the points for it are dropped."""
 
+    _blind = False
+
     def __init__(self, place: Path) -> None:
         try:
             super().__init__(place)
@@ -127,6 +169,12 @@ class OpensBlindly(PlainSink):
             if refusal.code != "tracker_sink_write_failed":
                 raise
             self._file = os.open(os.devnull, os.O_WRONLY)
+            self._blind = True
+
+    def sync(self) -> None:
+        """Wait for the disk where there is one."""
+        if not self._blind:
+            super().sync()
 
 
 class SharesItsFile(PlainSink):
@@ -216,10 +264,10 @@ class SlowsDown(PlainSink):
     _taken = 0
 
     def append(self, line: bytes) -> None:
-        """Count up to the number of points written so far."""
+        """Count up to a number that grows with the square of what was written."""
         super().append(line)
         self._taken += 1
-        sum(range(self._taken))
+        sum(range(self._taken**2 // 20_000))
 
 
 LIFE_DEFECTS: tuple[Defect, ...] = (
@@ -227,10 +275,11 @@ LIFE_DEFECTS: tuple[Defect, ...] = (
     planted("needs-flush", "teardown.close-is-enough", sink=NeedsFlush),
     planted("flush-closes", "teardown.flush-before-close", sink=FlushCloses),
     planted("closes-twice-badly", "teardown.close-twice", sink=ClosesTwiceBadly),
-    planted("buffers", "survives.kill-between", sink=Buffers),
+    planted("flush-does-nothing", "survives.kill-between", sink=FlushDoesNothing),
     planted("torn-on-kill", "survives.kill-inside", sink=TornOnKill, read=read_whole_lines_only),
+    planted("reader-hangs", "survives.kill-between", sink=MarksItsEnd, read=read_once_closed),
     planted("swallows-errors", "survives.full-disk", sink=SwallowsErrors),
-    planted("leaves-torn-line", "survives.full-disk", sink=LeavesTornLine),
+    planted("leaves-torn-line", "survives.full-disk", sink=LeavesTornLine, read=read_strictly_once_closed),
     planted("opens-blindly", "survives.read-only", sink=OpensBlindly),
     planted("shares-its-file", "isolation.two-sinks", sink=SharesItsFile),
     planted("erases-first", "isolation.second-sink", sink=ErasesFirst),
@@ -240,4 +289,4 @@ LIFE_DEFECTS: tuple[Defect, ...] = (
     planted("grows-without-bound", "scale.memory", sink=GrowsWithoutBound),
     planted("slows-down", "scale.cost", sink=SlowsDown),
 )
-"""Sinks that fail at teardown, under kills, on full disks, beside other sinks, across processes and threads, at scale."""
+"""Sinks that fail at teardown, under kills, on full disks, beside other sinks, in processes, threads, at scale."""

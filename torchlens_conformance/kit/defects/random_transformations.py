@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import accumulate
 from math import inf, isfinite, nextafter
 from typing import Any, TypeAlias
 
@@ -75,7 +77,7 @@ _COUNTS: Mapping[str, Change] = {
     "reversed": lambda counts: counts[::-1],
     "rotated": lambda counts: (*counts[1:], counts[0]),
     "sorted": lambda counts: tuple(sorted(counts)),
-    "cumulated": lambda counts: tuple(sum(counts[: index + 1]) for index in range(len(counts))),
+    "cumulated": lambda counts: tuple(accumulate(counts)),
     "halved": lambda counts: tuple(count // 2 for count in counts),
     "8 bits": lambda counts: tuple(count % 64 for count in counts),
     "all in one": lambda counts: (sum(counts), *(0 for _ in counts[1:])),
@@ -90,9 +92,18 @@ _EDGES: Mapping[str, Change] = {
     "indices": lambda edges: tuple(float(index) for index in range(len(edges))),
 }
 
+
+def _without(mapping: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if key != name}
+
+
+def _with_next(mapping: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {**mapping, name: _next(mapping[name])}
+
+
 _SUMMARY: Mapping[str, Change] = {
-    **{f"{name} lost": lambda summary, name=name: _without(summary, name) for name in SUMMARY_FIELDS},
-    **{f"{name} one bit off": lambda summary, name=name: _with_next(summary, name) for name in SUMMARY_FIELDS},
+    **{f"{name} lost": partial(_without, name=name) for name in SUMMARY_FIELDS},
+    **{f"{name} one bit off": partial(_with_next, name=name) for name in SUMMARY_FIELDS},
     "extremes exchanged": lambda summary: {**summary, "min": summary["max"], "max": summary["min"]},
 }
 
@@ -103,7 +114,7 @@ _BYTES: Mapping[str, Change] = {
     "zeros": lambda data: bytes(len(data)),
     "rotated": lambda data: data[1:] + data[:1],
     "7 bits": lambda data: bytes(byte & 127 for byte in data),
-    "neighbours exchanged": lambda data: bytes(data[index ^ 1] for index in range(len(data) & ~1)) + data[len(data) & ~1 :],
+    "halves exchanged": lambda data: data[len(data) // 2 :] + data[: len(data) // 2],
 }
 
 _SHAPE: Mapping[str, Change] = {
@@ -134,18 +145,8 @@ _MAPPING: Mapping[str, Change] = {
     "values as text": lambda mapping: {key: str(value) for key, value in mapping.items()},
     "lists as text": lambda mapping: {k: str(v) if isinstance(v, tuple) else v for k, v in mapping.items()},
     "truth as number": lambda mapping: {k: int(v) if isinstance(v, bool) else v for k, v in mapping.items()},
-    "numbers as float32": lambda mapping: {
-        k: as_float32(v) if isinstance(v, float) else v for k, v in mapping.items()
-    },
+    "numbers as float32": lambda mapping: {k: as_float32(v) if isinstance(v, float) else v for k, v in mapping.items()},
 }
-
-
-def _without(mapping: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in mapping.items() if key != name}
-
-
-def _with_next(mapping: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {**mapping, name: _next(mapping[name])}
 
 
 def _product(shape: tuple[int, ...]) -> int:
@@ -177,5 +178,10 @@ def changed(point: Point, field: str, change: Change) -> Point | None:
         other = replace(point, **{field: change(getattr(point, field))})
     except (Refusal, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, StopIteration):
         return None
-    # As text: a NaN is equal to itself there, -0.0 is not 0.0, and 1 is not 1.0 nor True.
-    return None if repr(other) == repr(point) else other
+    # As text: a NaN is equal to itself there, -0.0 is not 0.0, and 1 is not True.
+    return None if _text_of(getattr(other, field)) == _text_of(getattr(point, field)) else other
+
+
+def _text_of(value: Any) -> str:
+    # A number is the same number as an int and as a float.
+    return repr(float(value)) if type(value) is int and float(value) == value else repr(value)

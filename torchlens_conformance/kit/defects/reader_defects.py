@@ -9,7 +9,7 @@ from pathlib import Path
 from reference_sinks.readers.result import ReadResult
 from torchlens_conformance.protocol import ImagePoint, Point, ScalarPoint
 
-from .base import Defect, PlainSink, encode_line, planted, read_plain
+from .base import Defect, PlainSink, encode_line, planted
 
 _told: dict[str, list[Point]] = {}
 
@@ -44,18 +44,17 @@ def read_raising(place: Path) -> ReadResult:
     raise KeyError("points")
 
 
-def read_hanging(place: Path) -> ReadResult:
-    """The reader does not come back."""
-    time.sleep(3600)
-    return read_plain(place)
-
-
 class FlushHangs(PlainSink):
-    """A flush does not come back."""
+    """A second flush does not come back."""
+
+    _flushed = False
 
     def flush(self) -> None:
-        """Wait for an hour."""
-        time.sleep(3600)
+        """Flush once, then wait for an hour."""
+        if self._flushed:
+            time.sleep(3600)
+        self._flushed = True
+        super().flush()
 
 
 class Exits(PlainSink):
@@ -78,9 +77,8 @@ READER_DEFECTS: tuple[Defect, ...] = (
     planted("canned-answer", "reader.sees-changes", read=read_canned),
     planted("reads-nothing", "reader.sees-changes", read=read_nothing),
     planted("reader-raises", "reader.fresh", read=read_raising),
-    planted("reader-hangs", "reader.fresh", read=read_hanging),
     planted("flush-hangs", "teardown.flush-before-close", sink=FlushHangs),
-    planted("exits", "delivery.nothing-lost", sink=Exits),
+    planted("exits", "values.image", sink=Exits),
     planted("cannot-open", "surface.words", sink=CannotOpen),
 )
 """Subjects whose answers do not come from the store, or do not come."""

@@ -135,7 +135,9 @@ class StepAsFloat(AlteringSink):
 
     def alter(self, point: Point) -> Point:
         """Lose what lies beyond 53 bits."""
-        return point if isinstance(point, GraphPoint) else replace(point, step=min(int(float(point.step)), LARGEST_STEP))
+        if isinstance(point, GraphPoint):
+            return point
+        return replace(point, step=min(int(float(point.step)), LARGEST_STEP))
 
 
 class StepIn32Bits(AlteringSink):

@@ -167,33 +167,19 @@ class MutatesInput(PlainSink):
                 object.__setattr__(point, name, empty)
 
 
-class KeepsReferences(PlainSink):
-    """The caller's points are written out again at close, as they are by then."""
+class CachesByAddress(PlainSink):
+    """A point is taken for one that was written before when it stands at the same address in memory."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
-        self._kept: list[Point] = []
+        self._lines: dict[tuple[type, int], bytes] = {}
 
     def emit(self, point: Point) -> None:
-        """Write the point and keep it."""
-        super().emit(point)
-        if len(self._kept) < _KEPT:
-            self._kept.append(point)
+        """Encode each address once."""
+        self.require_usable()
+        with self._lock:
+            self.append(self._lines.setdefault((type(point), id(point)), encode_line(point)))
 
-    def sync(self) -> None:
-        """Write the first points again when the sink is being closed."""
-        if self._closed:
-            os.lseek(self._file, 0, os.SEEK_SET)
-            lines = self.path.read_bytes().splitlines(keepends=True)
-            again = [encode_line(point) for point in self._kept] + lines[len(self._kept) :]
-            os.ftruncate(self._file, 0)
-            self._size = 0
-            self.append(b"".join(again))
-        super().sync()
-
-
-_KEPT = 500
-"""How many points :class:`KeepsReferences` keeps; all of them would be a second defect."""
 
 STREAM_DEFECTS: tuple[Defect, ...] = (
     planted("null", "delivery.nothing-lost", sink=NullSink),
@@ -210,6 +196,6 @@ STREAM_DEFECTS: tuple[Defect, ...] = (
     planted("tag-case-folded", "tags.unchanged", sink=FoldsTags),
     planted("tag-cut", "tags.unchanged", sink=CutsTags),
     planted("mutates-input", "points.unchanged", sink=MutatesInput),
-    planted("keeps-references", "points.not-aliased", sink=KeepsReferences),
+    planted("caches-by-address", "points.not-aliased", sink=CachesByAddress),
 )
 """Points that are lost, doubled, invented, moved, renamed or changed in the caller's hands."""

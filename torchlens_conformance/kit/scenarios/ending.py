@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ...protocol import Point
-from ..corpus import ordinary_points
+from ...protocol import GraphPoint, Point
+from ..corpus import moved, ordinary_points
 from ..model import Transcript
 from .driving import Driver, Setting, drive
 
@@ -85,8 +83,8 @@ def late_points(nonce: str) -> tuple[Point, ...]:
     for point in ordinary_points(nonce):
         first.setdefault(point.capability, point)
     return tuple(
-        replace(point, tag=f"{point.tag}.late", step=50)
-        if hasattr(point, "tag")
-        else replace(point, graph={"nodes": [], "late": nonce})
+        GraphPoint({"nodes": [], "late": nonce})
+        if isinstance(point, GraphPoint)
+        else moved(point, tag=f"{point.tag}.late", step=50)
         for point in first.values()
     )

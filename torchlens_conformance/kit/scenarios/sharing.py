@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol import Point, ScalarPoint, TextPoint
-from ..corpus import FULL, ordinary_points
+from ..corpus import FULL, moved, ordinary_points
 from ..model import ACKNOWLEDGED, Call, Transcript
 from ..reading import environment, import_path
 from .driving import Driver, Setting, call_of, called, chosen, drive
@@ -204,7 +204,9 @@ def _start(setting: Setting, path: tuple[str, str] | None, place: Path, words: s
             os._exit(1 if said else 0)
         _, status = os.waitpid(pid, 0)
         return "" if status == 0 else f"the forked process ended with status {status}"
-    program = "import sys; from torchlens_conformance.kit.scenarios.sharing import spawned_main; spawned_main(sys.argv[1:])"
+    program = (
+        "import sys; from torchlens_conformance.kit.scenarios.sharing import spawned_main; spawned_main(sys.argv[1:])"
+    )
     arguments = [sys.executable, "-c", program, *path, str(place), nonce, words]
     try:
         done = subprocess.run(
@@ -291,7 +293,7 @@ def _thread_points(nonce: str, rounds: int) -> list[Point]:
             points.append(ScalarPoint(f"gradients/mean/{nonce}.thread{number}", step, (step * THREADS + number) / 3.0))
             if step % 10 == 0:
                 points += [
-                    replace(point, tag=f"{point.tag}.thread{number}", step=step)  # type: ignore[union-attr]
+                    moved(point, tag=f"{getattr(point, 'tag', '')}.thread{number}", step=step)
                     for kind, point in kinds.items()
                     if kind is not ScalarPoint
                 ]

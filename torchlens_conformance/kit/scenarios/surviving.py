@@ -145,8 +145,8 @@ def full_disk(setting: Setting) -> Transcript:
     """Let the system refuse writes in the middle: ``RLIMIT_FSIZE`` stands in for a full disk.
 
     An honest stand-in: a real full disk needs a file system of its own and rights that a certification does not have.
-    The limit makes a write past a size fail with ``EFBIG`` where a full disk says ``ENOSPC``; ``SIGXFSZ`` is ignored, so
-    that the write fails and the process lives. A sink that maps files into memory does not meet it.
+    The limit makes a write past a size fail with ``EFBIG`` where a full disk says ``ENOSPC``; ``SIGXFSZ`` is ignored,
+    so that the write fails and the process lives. A sink that maps files into memory does not meet it.
     Facts: ``limit``, bytes that a file may have. Clause: PROT-10.
     """
     place = setting.place()

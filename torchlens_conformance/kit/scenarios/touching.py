@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from ...protocol import (
@@ -46,8 +47,7 @@ def surface(setting: Setting) -> Transcript:
         for point in late_points(setting.nonce):
             method = CAPABILITY_METHODS[point.capability]
             if own is not None and point.capability not in own and method in methods:
-                driver.attempt(method, lambda method=method, point=point: getattr(sink, method)(point),
-                               note=UNADVERTISED)
+                driver.attempt(method, partial(getattr(sink, method), point), note=UNADVERTISED)
         driver.call(sink, "flush")
         driver.call(sink, "close")
 
@@ -64,11 +64,11 @@ HUGE_GRID = GridDescriptor(bins_per_octave=64)
 def _ask_hooks(driver: Driver, sink: Any, hooks: list[str]) -> None:
     if "preflight_histograms" in hooks:
         for note, grid in (("497", WANDB_SAFE_DESCRIPTOR), ("513", DEFAULT_DESCRIPTOR), ("8193", HUGE_GRID)):
-            driver.attempt("preflight_histograms", lambda grid=grid: sink.preflight_histograms(grid), note=note)
+            driver.attempt("preflight_histograms", partial(sink.preflight_histograms, grid), note=note)
     if "preflight_tags" in hooks:
         tags = odd_tags(driver.setting.nonce)
         for tag in tags:
-            driver.attempt("preflight_tags", lambda tag=tag: sink.preflight_tags([tag]), note=tag)
+            driver.attempt("preflight_tags", partial(sink.preflight_tags, [tag]), note=tag)
     if "default_histogram_descriptor" in hooks:
         grid = driver.attempt("default_histogram_descriptor", lambda: sink.default_histogram_descriptor())
         driver.tell(grid=type(grid).__name__)

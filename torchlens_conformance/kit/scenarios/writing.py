@@ -105,12 +105,8 @@ def changes(setting: Setting) -> Transcript:
     reader must tell the two apart: a constant answer does not. Clause: FID-1.
     """
     first, second = setting.place("a"), setting.place("b")
-    transcript = drive(
-        "changes", setting, ordinary_points(setting.nonce), _write(first, flush=True), read=first
-    )
-    other = drive(
-        "changes", setting, ordinary_points(setting.nonce + "z"), _write(second, flush=True), read=second
-    )
+    transcript = drive("changes", setting, ordinary_points(setting.nonce), _write(first, flush=True), read=first)
+    other = drive("changes", setting, ordinary_points(setting.nonce + "z"), _write(second, flush=True), read=second)
     reads = {"b": other.read}
     ended = transcript.ended if other.ended == "ok" else other.ended
     return replace(

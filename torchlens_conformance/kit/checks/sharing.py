@@ -1,0 +1,244 @@
+"""Checks of isolation, concurrency and scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from ..model import ACKNOWLEDGED, Check, Finding, Transcript
+from .delivery import whole_findings
+from .matching import match, match_settled
+from .surface import untyped_findings
+from .trouble import capped, failed, told, trouble
+
+
+def _find_parts(scenario: str, names: Sequence[str], transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    broken = trouble(transcripts, scenario, read=False)
+    if broken:
+        return broken
+    transcript = transcripts[scenario]
+    findings: list[Finding] = []
+    said = transcript.facts.get("child_said", "")
+    if said:
+        message = f"A process of its own could not write a place of its own: {said}."
+        findings.append(Finding(message, "every call returns", said, "crashed", "spawned process"))
+    for name in names:
+        part = transcript.facts.get("parts", {}).get(name)
+        findings += _part(scenario, name, part)
+    return capped(findings)
+
+
+def _part(scenario: str, name: str, part: Transcript | None) -> list[Finding]:
+    if part is None:
+        message = f"The place {name} was not written."
+        return [Finding(message, "a store", "none", "unreadable", name)]
+    broken = trouble({scenario: part}, scenario)
+    if broken:
+        return broken
+    findings = []
+    for call in part.calls:
+        if call.outcome != ACKNOWLEDGED:
+            message = f"The sink on the place {name} did not take everything: {told(call)}."
+            findings.append(Finding(message, f"{call.name} returns", told(call), "refused", name))
+            break
+    matching = match(part)
+    if not matching.pairs and matching.sent:
+        message = f"Nothing came back from the place {name}."
+        findings.append(Finding(message, f"{len(matching.sent)} points", "nothing", "dropped silently", name))
+    return findings + whole_findings(matching, where=f" in the place {name}")
+
+
+def _find_second(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    transcript = transcripts.get("second-sink")
+    parts = transcript.facts.get("parts", {}) if transcript is not None else {}
+    if not parts:
+        return trouble(transcripts, "second-sink") or [
+            Finding("No second sink was opened.", "a second sink", "none", "unreadable", "second-sink")
+        ]
+    findings: list[Finding] = []
+    for name, part in parts.items():
+        broken = trouble({"second-sink": part}, "second-sink")
+        findings += broken
+        if broken:
+            continue
+        findings += untyped_findings(part.calls)
+        findings += whole_findings(match_settled(part), where=f" (second sink on the place {name})")
+        if not any(call.name == "open second" for call in part.calls):
+            message = f"No second sink was opened {name}."
+            findings.append(Finding(message, "a second sink", "none", "unreadable", name))
+    return capped(findings)
+
+
+def _find_fork(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    broken = trouble(transcripts, "fork")
+    if broken:
+        return broken
+    transcript = transcripts["fork"]
+    findings = failed(transcript.calls, "flush") + failed(transcript.calls, "close")
+    ended = transcript.facts.get("child_ended")
+    if ended != "ok":
+        message = f"The forked child did not get through emit, flush and close: {ended}."
+        findings.append(Finding(message, "a refusal, or nothing", str(ended), "crashed", "forked child"))
+    findings += whole_findings(match(transcript), where=" in the store of the parent of a forked child")
+    return capped(findings)
+
+
+def _find_threads(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    broken = trouble(transcripts, "threads")
+    if broken:
+        return broken
+    transcript = transcripts["threads"]
+    findings = failed(transcript.calls, "flush") + failed(transcript.calls, "close")
+    for call in transcript.calls:
+        if call.point is not None and call.outcome != ACKNOWLEDGED:
+            message = f"A point of one of eight threads was not taken: {told(call)}."
+            findings.append(Finding(message, "every emit returns", told(call), "crashed", call.name))
+            break
+    findings += whole_findings(match(transcript), where=" out of eight threads")
+    return capped(findings)
+
+
+GROWTH_FLOOR = 2 << 20
+"""Bytes by which a process may grow over the blocks, whatever it does: allocators round up."""
+
+GROWTH_PER_POINT = 48
+"""Bytes a point by which it may grow beside that; a kept point alone takes some 200."""
+
+COST_RATIO = 5.0
+"""How much more the last blocks may cost than the first, on the clock and in processor time alike."""
+
+COST_FLOOR = 0.02
+"""Seconds of processor time a block below which a ratio tells nothing."""
+
+
+def _scale_trouble(transcripts: Mapping[str, Transcript]) -> list[Finding]:
+    broken = trouble(transcripts, "scale", read=False)
+    if broken:
+        return broken
+    facts = transcripts["scale"].facts
+    findings = failed(transcripts["scale"].calls, "flush") + failed(transcripts["scale"].calls, "close")
+    if facts.get("refused"):
+        message = f"{facts['refused']} of {facts.get('points')} points were not taken, first: {facts.get('first')}."
+        findings.append(Finding(message, "every emit returns", str(facts.get("first")), "refused", "scale"))
+    if facts.get("read_error"):
+        message = f"The reader gave nothing back of {facts.get('points')} points: {facts['read_error']}."
+        findings.append(Finding(message, "all points", str(facts["read_error"]), "unreadable", "read"))
+    elif facts.get("lost") or facts.get("wrong"):
+        message = (
+            f"Of {facts.get('points')} points {facts.get('lost')} are missing, and {facts.get('wrong')} are wrong."
+        )
+        seen = f"{facts.get('came_back')} points, first wrong one {facts.get('first_wrong')}"
+        findings.append(Finding(message, f"{facts.get('points')} points", seen, "dropped silently", "scale"))
+    if len(facts.get("blocks", ())) < 6:
+        findings.append(Finding("Too few blocks were measured.", "10 blocks", "fewer", "unreadable", "scale"))
+    return findings
+
+
+def _find_memory(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    broken = _scale_trouble(transcripts)
+    if broken:
+        return capped(broken)
+    facts = transcripts["scale"].facts
+    memory = [block[2] for block in facts["blocks"]]
+    between = facts["points"] * (len(memory) - 2) // len(memory)
+    grown, allowed = memory[-1] - memory[1], GROWTH_FLOOR + GROWTH_PER_POINT * between
+    if grown <= allowed:
+        return []
+    return [
+        Finding(
+            f"Memory grew by {grown / 2**20:.1f} MB over {between} points, flushes in between: the sink keeps them.",
+            f"at most {allowed / 2**20:.1f} MB",
+            f"{grown / 2**20:.1f} MB, {grown / between:.0f} bytes a point",
+            "bounded",
+            "scale",
+        )
+    ]
+
+
+def _find_cost(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    broken = _scale_trouble(transcripts)
+    if broken:
+        return capped(broken)
+    blocks = transcripts["scale"].facts["blocks"]
+    # The first block warms up. The cheaper of two blocks on each side: a busy machine only ever adds.
+    first_clock, last_clock = (min(block[0] for block in part) for part in (blocks[1:3], blocks[-2:]))
+    first_cpu, last_cpu = (min(block[1] for block in part) for part in (blocks[1:3], blocks[-2:]))
+    dearer = last_clock > COST_RATIO * first_clock and last_cpu > COST_RATIO * first_cpu
+    if not dearer or last_cpu < COST_FLOOR:
+        return []
+    each = transcripts["scale"].facts["points"] // len(blocks)
+    return [
+        Finding(
+            f"The last {each} points cost {last_cpu / max(first_cpu, 1e-9):.0f} times what the first cost.",
+            f"at most {COST_RATIO:g} times",
+            f"{1e6 * first_cpu / each:.1f} microseconds a point at first, {1e6 * last_cpu / each:.1f} at last",
+            "bounded",
+            "scale",
+        )
+    ]
+
+
+SHARING_CHECKS = (
+    Check(
+        "isolation.two-sinks",
+        ("PROT-10",),
+        "Do two sinks on two places in one process not see each other, closes included?",
+        ("two-sinks",),
+        partial(_find_parts, "two-sinks", ("a", "b")),
+        remedy="Keep state in the instance, not in the module or class.",
+    ),
+    Check(
+        "isolation.second-sink",
+        ("PROT-10", "PROT-9"),
+        "Is a second sink on a place that holds data refused with a code, or are both sinks' points readable?",
+        ("second-sink",),
+        _find_second,
+        remedy="Never truncate what is there: refuse with tracker_sink_path_exists, or append.",
+    ),
+    Check(
+        "concurrency.fork",
+        ("PROT-10",),
+        "Does a forked child write nothing into its parent's store?",
+        ("fork",),
+        _find_fork,
+        level="should",
+        remedy="Remember os.getpid() at open, and refuse or do nothing in another process; drop inherited buffers.",
+    ),
+    Check(
+        "concurrency.spawn",
+        ("PROT-10",),
+        "Can a spawned process write a place of its own while a sink is open here?",
+        ("spawn",),
+        partial(_find_parts, "spawn", ("parent", "spawned")),
+        level="should",
+        remedy="Lock the place, not the machine.",
+    ),
+    Check(
+        "concurrency.threads",
+        ("PROT-10",),
+        "Do the points of eight threads all arrive, once and whole?",
+        ("threads",),
+        _find_threads,
+        level="should",
+        remedy="Hold a lock around each write.",
+    ),
+    Check(
+        "scale.memory",
+        ("PROT-10",),
+        "Does memory stay flat over 200,000 points?",
+        ("scale",),
+        _find_memory,
+        level="should",
+        remedy="Let go of points once flush has handed them to the store.",
+    ),
+    Check(
+        "scale.cost",
+        ("PROT-10",),
+        "Does the cost of a point stay flat over 200,000 points?",
+        ("scale",),
+        _find_cost,
+        level="should",
+        remedy="Append; never write again or search through what is there already.",
+    ),
+)
+"""Checks of isolation, concurrency and scale."""

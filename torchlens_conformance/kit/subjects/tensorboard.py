@@ -1,0 +1,43 @@
+"""TensorBoardSink as a subject: event files, with the limits of the format (TB-1)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from reference_sinks.readers import ReadResult, read_tensorboard
+
+from ..subject import Subject
+
+with suppress(ImportError):
+    # Once here, and not again in every process that opens a sink; a missing package is refused when one is opened.
+    import_module("torch.utils.tensorboard")
+
+
+def open_tensorboard(place: Path) -> Any:
+    """Open a TensorBoardSink on ``place``, with its default forms."""
+    from reference_sinks import TensorBoardSink
+
+    return TensorBoardSink(place)
+
+
+def read_tensorboard_place(place: Path) -> ReadResult:
+    """Read the event files of ``place``; a torn tail is named and not refused."""
+    return read_tensorboard(place, allow_torn=True)
+
+
+TENSORBOARD = Subject(
+    name="TensorBoardSink",
+    open=open_tensorboard,
+    read=read_tensorboard_place,
+    distribution="torchlens-conformance",
+    undeclared={
+        "embedding_module": "TensorBoard's projector is a folder of files of its own, not an event",
+        "run_metadata": "an event file has no place for facts about the run but text",
+        "structured_event": "an event file has no place for a payload but text",
+    },
+    deviations=Path(__file__).with_name("tensorboard.toml"),
+)
+"""TensorBoard's event files through torch's writer."""
