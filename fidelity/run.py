@@ -188,7 +188,6 @@ def _steps(
             "HOME": str(folder / "home"),
             "TMPDIR": str(folder / "tmp"),
             "PYTHONUNBUFFERED": "1",
-            "PYTHONWARNINGS": "default",
             HISTOGRAM_VARIABLE: options.histogram_wire or "",
             SCALAR_VARIABLE: options.scalar_form or "",
             **route.environment(folder / "store"),

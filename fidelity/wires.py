@@ -73,12 +73,16 @@ def _form(
     incomplete += [f"{form}: {reason}" for reason in (*result["void_reasons"], *result["incomplete"])]
     rows = _HISTOGRAM_ROWS if kind == "histogram" else _SCALAR_ROWS
     routes = {
-        route["id"]: [row for row in route["rows"] if row["id"] in rows]
+        route["id"]: [_kept(row) for row in route["rows"] if row["id"] in rows]
         for route in result["routes"]
         if route["id"] in WIRE_ROUTES
     }
     versions = {route["id"]: route["version"] for route in result["routes"] if route["id"] in WIRE_ROUTES}
     return {"kind": kind, "form": form, "versions": versions, "routes": routes}
+
+
+def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in ("id", "grid", "verdict", "numbers")}
 
 
 def write_wires(measured: Mapping[str, Any], results: Path, page: Path) -> None:

@@ -11,6 +11,8 @@ import json
 import os
 import pickle
 import sys
+import sysconfig
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -79,7 +81,25 @@ def _received(place: Path, read: Any) -> Received:
     received: Received = read(place / "store")
     refused: Sequence[Refused] = pickle.loads((place / "refused.pickle").read_bytes())
     shown = [line for line in (place / OUTPUT).read_text(errors="replace").splitlines() if line.strip()]
-    return replace(received, refused=tuple(refused), shown=tuple(shown))
+    return replace(
+        received,
+        refused=tuple(replace(item, reason=_without_paths(item.reason, place)) for item in refused),
+        shown=tuple(_without_paths(line, place) for line in shown),
+        logged=tuple(_without_paths(line, place) for line in received.logged),
+    )
+
+
+def _without_paths(line: str, place: Path) -> str:
+    """Name the folders of this machine by what they are, so that evidence can be compared and shown."""
+    folders = {
+        str(place): "<place>",
+        sysconfig.get_paths()["purelib"]: "<packages>",
+        sys.prefix: "<python>",
+        tempfile.gettempdir(): "<temporary>",
+    }
+    for folder, name in folders.items():
+        line = line.replace(folder, name)
+    return line
 
 
 def _plain(cell: Cell) -> dict[str, Any]:
