@@ -33,9 +33,6 @@ def test_every_committed_difference_is_explained_and_no_explanation_is_stale() -
 
 def test_no_committed_file_of_results_holds_a_path_of_a_machine() -> None:
     """Evidence names folders by what they are, not by where they lie on one machine (FID-1)."""
-    folder = Path(findings.__file__).parent
-    for path in [*(folder / "results").glob("*.json")]:
+    for path in (Path(findings.__file__).parent / "results").glob("*.json"):
         paths = re.findall(r'["\s`]/(?:home|root|tmp|usr|work|opt|var)/', path.read_text(encoding="utf-8"))
         assert paths == [], path.name
-            path.name
-        )
