@@ -8,6 +8,7 @@ still leaves everything it had said before. A pipe and not a file: it works on a
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import pickle
 import resource
@@ -128,6 +129,8 @@ def _be_child(work: Callable[[Channel], None], write_end: int, print_end: int, l
         os.setsid()
         _die_with_parent()
         _take_streams(print_end)
+        # The parent's (pytest's, say) would print the parent's stack when the subject crashes.
+        faulthandler.disable()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)

@@ -9,7 +9,7 @@ from ..model import ACKNOWLEDGED, Check, Finding, Transcript
 from .delivery import whole_findings
 from .matching import Matching, match_settled
 from .surface import untyped_findings
-from .trouble import capped, failed, trouble, unreadable
+from .trouble import capped, ended_early, failed, trouble, unreadable
 
 
 def _find_killed(scenario: str, transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
@@ -60,11 +60,12 @@ def _damage(matching: Matching, where: str) -> list[Finding]:
 
 
 def _find_read_only(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    scenario = "read-only"
-    ended = [item for item in trouble(transcripts, scenario, read=False) if item.where != "open"]
-    transcript = transcripts.get(scenario)
-    if transcript is None or ended or not transcript.calls:
-        return ended or trouble(transcripts, scenario, read=False)
+    transcript = transcripts.get("read-only")
+    if transcript is None or not transcript.calls:
+        return trouble(transcripts, "read-only", read=False)
+    broken = ended_early(transcript)
+    if broken:
+        return broken
     findings = untyped_findings(transcript.calls)
     matching = match_settled(transcript)
     if matching.missing or any(call.outcome == ACKNOWLEDGED and call.name == "close" for call in transcript.calls):

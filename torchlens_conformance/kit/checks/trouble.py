@@ -25,7 +25,7 @@ def trouble(
     transcript = transcripts.get(scenario)
     if transcript is None:
         return [Finding(f"The scenario {scenario} was not run.", "a transcript", "none", "unreadable", scenario)]
-    found = [*_ended(transcript, killed), *_opened(transcript)]
+    found = [*ended_early(transcript, killed), *_opened(transcript)]
     if found or not read:
         return found
     return unreadable(transcript)
@@ -48,7 +48,8 @@ def unreadable(transcript: Transcript) -> list[Finding]:
     ]
 
 
-def _ended(transcript: Transcript, killed: bool) -> list[Finding]:
+def ended_early(transcript: Transcript, killed: bool = False) -> list[Finding]:
+    """Return a finding when the driving process did not end as the scenario wants it to."""
     if transcript.ended == OK or (killed and transcript.ended == KILLED):
         return []
     last = transcript.calls[-1] if transcript.calls else None
