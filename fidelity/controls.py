@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from .spoils import SPOILS
 from .verdicts import LOSSLESS, NOT_APPLICABLE
 
-Row = Mapping[str, object]
-
 
 def control_faults(routes: Mapping[str, Sequence[Mapping[str, object]]]) -> list[str]:
     """Return a sentence for every control cell that is off; an empty list means the table stands.

@@ -10,6 +10,7 @@ from typing import Any
 
 from torchlens_conformance.protocol import HistogramPoint, Point, Refusal, ScalarPoint
 
+from .files import write_bytes
 from .grids import grid_edges
 from .stimulus import SentData, grid_of
 from .tensors import Provenance
@@ -30,9 +31,7 @@ def save_fixture(data: SentData, path: Path = FIXTURE_PATH) -> None:
         "points": [_pack(point) for point in data.points],
     }
     packed = lzma.compress(json.dumps(document, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME)
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(packed)
-    partial.replace(path)
+    write_bytes(path, packed)
 
 
 def load_fixture(path: Path = FIXTURE_PATH) -> SentData:

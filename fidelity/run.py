@@ -19,6 +19,7 @@ import torchlens_conformance
 from torchlens_conformance.protocol import decode_value
 
 from .controls import control_faults
+from .files import write_pickle
 from .grids import GRIDS
 from .pins import installed_version, pinned_versions, version_differences
 from .processes import ProcessFailed, ProcessGroup
@@ -30,7 +31,7 @@ from .routes.wire import HISTOGRAM_VARIABLE, SCALAR_VARIABLE
 from .stimulus import SentData
 from .tensors import PARAMETER_TENSORS, PARAMETERS, STEPS, Provenance
 from .verdicts import GRID_ROWS, NOT_MEASURED, ROWS, judge
-from .worker import MAIN, OUTPUT, WRITER_FIRST, read_data, write_pickle
+from .worker import MAIN, OUTPUT, WRITER_FIRST, read_data
 
 BUILD_TIMEOUT = 600.0
 """Seconds that making the points may take."""

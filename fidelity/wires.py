@@ -10,11 +10,11 @@ from typing import Any
 from reference_sinks.tensorboard_sink import SCALAR_FORMS
 from reference_sinks.tensorboard_wire import HISTOGRAM_WIRES
 
+from .files import write_text
 from .results import dump_results
 from .run import Options, measure_routes
 from .stimulus import SentData
 from .verdicts import LOSSLESS, MASS_TOLERANCE
-from .worker import write_text
 
 WIRE_ROUTES = ("tensorboard", "wandb-relay", "clearml-relay")
 """The routes that start from a TensorBoard event file."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pickle
 import sys
 import sysconfig
@@ -20,6 +19,7 @@ from typing import Any
 
 from torchlens_conformance.protocol import Point, encode_value
 
+from .files import write_pickle, write_text
 from .measure import Cell, measure, measure_writer_first
 from .probes import all_probes, writer_first_points
 from .received import Received, Refused
@@ -110,20 +110,6 @@ def read_data(path: Path) -> SentData:
     """Read the data points that :func:`build` or the parent process wrote; a pickle of our own."""
     data: SentData = pickle.loads(path.read_bytes())
     return data
-
-
-def write_pickle(path: Path, value: object) -> None:
-    """Write a pickle whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
-    os.replace(partial, path)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import click
 
 from torchlens_conformance import __version__
 
-USAGE, FAULT = 3, 3
+USAGE = 3
 """Exit code for wrong usage and for a fault of ours (0 to 2 are results)."""
 
 _KIT = "torchlens_conformance.kit.commands"
