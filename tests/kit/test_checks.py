@@ -7,8 +7,8 @@ from math import nan
 
 import pytest
 
+from torchlens_conformance.kit.checking import ask
 from torchlens_conformance.kit.checks import CHECKS, get_check
-from torchlens_conformance.kit.engine import ask
 from torchlens_conformance.kit.model import (
     COULD_NOT_RUN,
     FAILED,

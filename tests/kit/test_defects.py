@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from torchlens_conformance.kit.checking import run_checks
 from torchlens_conformance.kit.checks import CHECKS
 from torchlens_conformance.kit.corpus import ordinary_points
 from torchlens_conformance.kit.defects import DEFECTS, Defect, PlainSink, get_defect, read_plain
 from torchlens_conformance.kit.defects.random_defects import random_defect, recipe
 from torchlens_conformance.kit.defects.random_transformations import CHANGES
-from torchlens_conformance.kit.engine import run_checks
 from torchlens_conformance.kit.model import COULD_NOT_RUN, FAILED
 from torchlens_conformance.kit.perfect import PERFECT, Perfect
 from torchlens_conformance.kit.reading import import_path

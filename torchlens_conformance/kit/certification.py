@@ -70,8 +70,8 @@ class Runs:
 
     def result(self, check_id: str) -> CheckResult:
         """Return what one check says; runs the scenarios that it needs and that have not run yet."""
+        from .checking import ask
         from .checks import get_check
-        from .engine import ask
 
         check = get_check(check_id)
         missing = [name for name in check.scenarios if name not in self._transcripts]
@@ -99,7 +99,7 @@ class Runs:
         return describe(self.bound.subject, self._words)
 
     def _run(self, scenarios: Sequence[str]) -> None:
-        from .engine import run_checks
+        from .checking import run_checks
 
         outcome = run_checks(self._seen, checks=[_nothing_asked(scenarios)], size="full", nonce=self.nonce)
         self._transcripts.update(outcome.transcripts)

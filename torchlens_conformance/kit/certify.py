@@ -99,7 +99,7 @@ def observe(
     progress: Progress = lambda line: None,
 ) -> Observed:
     """Run the wiredness probe and the checks on one subject; nothing is judged here."""
-    from .engine import run_checks
+    from .checking import run_checks
     from .wiredness import run_probe
 
     start = time.monotonic()

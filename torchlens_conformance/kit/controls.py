@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
+from .checking import run_checks
 from .defects import DEFECTS
-from .engine import run_checks
 from .model import COULD_NOT_RUN, FAILED, CheckResult, ControlResult
 from .perfect import PERFECT
 from .processes import OK, Channel, Limits, run_child

@@ -14,9 +14,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from .checking import run_checks
 from .checks import CHECKS
 from .defects import DEFECTS, get_defect
-from .engine import run_checks
 from .model import FAILED
 
 DATA_FILE = Path(__file__).with_name("kill_matrix.json")

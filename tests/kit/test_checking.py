@@ -10,8 +10,8 @@ import pytest
 
 from reference_sinks import JSONLSink
 from reference_sinks.readers import read_jsonl
+from torchlens_conformance.kit.checking import run_checks
 from torchlens_conformance.kit.checks import CHECKS
-from torchlens_conformance.kit.engine import run_checks
 from torchlens_conformance.kit.model import COULD_NOT_RUN, FAILED, NOT_DECLARED, PASSED
 from torchlens_conformance.kit.processes import Limits
 from torchlens_conformance.kit.reading import import_path, read_place

@@ -1,4 +1,4 @@
-"""The engine: runs the scenarios that the asked checks need, and asks the checks (no controls, no verdict)."""
+"""Runs the scenarios that the asked checks need, and asks the checks (no controls, no verdict)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
-class EngineOutcome:
-    """What a run of the engine gives.
+class ChecksOutcome:
+    """What a run of the checks gives.
 
     Args:
         results: One result a check, in the order of the checks.
@@ -52,7 +52,7 @@ def run_checks(
     memory: int = 3 << 30,
     nonce: str | None = None,
     fresh: bool | None = None,
-) -> EngineOutcome:
+) -> ChecksOutcome:
     """Run the scenarios that the checks need and return what the checks say.
 
     Only the scenarios of the asked checks run. Nothing that the subject does gets out of here: it runs in child
@@ -82,7 +82,7 @@ def run_checks(
     results = tuple(ask(check, transcripts, words) for check in asked)
     expected = sum(result.outcome != NOT_DECLARED for result in results)
     executed = sum(result.outcome not in (NOT_DECLARED, COULD_NOT_RUN) for result in results)
-    return EngineOutcome(results, transcripts, expected, executed, words, nonce, seconds)
+    return ChecksOutcome(results, transcripts, expected, executed, words, nonce, seconds)
 
 
 def _run_scenarios(
