@@ -80,6 +80,43 @@ def records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
             parts = []
 
 
+def last_records(file: BinaryIO, *, size: int) -> Iterator[bytes]:
+    """Yield the data of the records that begin in the last two blocks and are whole; what is cut or damaged ends them.
+
+    For a look at the end of a large file that may still grow.
+
+    Args:
+        file: A binary file.
+        size: Its size in bytes.
+    """
+    offset = max(_FILE_HEADER.size, (size // _BLOCK - 1) * _BLOCK)
+    file.seek(offset)
+    parts: list[bytes] | None = None
+    while True:
+        room = _BLOCK - offset % _BLOCK
+        if room < _FRAGMENT.size:
+            file.seek(room, 1)
+            offset += room
+            continue
+        try:
+            fragment = _read_fragment(file, offset, room)
+        except Damage:
+            return
+        if fragment is None:
+            return
+        kind, data = fragment
+        offset += _FRAGMENT.size + len(data)
+        if kind in (_FULL, _FIRST):
+            parts = []
+        if parts is None:
+            # The rest of a record that begins further in front.
+            continue
+        parts.append(data)
+        if kind in (_FULL, _LAST):
+            yield b"".join(parts)
+            parts = None
+
+
 def _read_fragment(file: BinaryIO, offset: int, room: int) -> tuple[int, bytes] | None:
     header = file.read(_FRAGMENT.size)
     if not header:

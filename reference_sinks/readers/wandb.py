@@ -1,7 +1,7 @@
 """Reading wandb's offline file: every history row, every checksum checked (WANDB-1, FID-1).
 
-wandb ships no reader for it; the framing is read by this package, the records are parsed with the messages of the
-installed wandb. Nothing here imports more of wandb than these messages, and nothing waits for a writer.
+wandb ships no reader for it; framing and records are read by this package, so wandb need not be installed, and nothing
+waits for a writer.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from torchlens_conformance.protocol import Point, Refusal
 
-from ..packages import require_package
 from .damage import Damage
-from .log_framing import VERSION, file_version, records
+from .log_framing import VERSION, file_version, last_records, records
 from .refusing import damage_refusal, empty_refusal, require_present, torn_text
 from .result import ReadResult, Unplaced
 from .wandb_history import HistoryReader
+from .wandb_records import NotARecord, WandbRecord, parse_record
 
 READER = "read_wandb"
 
@@ -54,8 +54,7 @@ def read_wandb(path: str | os.PathLike[str], *, allow_torn: bool = False) -> Rea
 
     Raises ``reader_path_missing``, ``reader_file_empty`` (no bytes, or a folder without a run),
     ``reader_file_foreign``, ``reader_file_truncated`` and ``reader_file_corrupt`` (with ``offset`` and
-    ``points_before``), ``reader_version_unsupported``, ``tracker_sink_unavailable``. A folder with several runs raises
-    ``reader_path_ambiguous``.
+    ``points_before``), ``reader_version_unsupported``. A folder with several runs raises ``reader_path_ambiguous``.
 
     Clause: WANDB-1, FID-1.
     """
@@ -69,14 +68,12 @@ def read_wandb(path: str | os.PathLike[str], *, allow_torn: bool = False) -> Rea
         try:
             _require_version(stream, file)
             for offset, record in _records(stream):
-                kind = record.WhichOneof("record_type")
-                closed = closed or kind == "exit"
-                if kind == "history":
+                closed = closed or record.is_exit
+                if record.history is not None:
                     history.read(record.history, f"{file.name}@{offset}")
-                elif kind == "tbrecord":
+                elif record.follows_tensorboard:
                     notes["TensorBoard folders that wandb's relay was told to follow"] += 1
-                elif kind == "files":
-                    _note_event_files(record.files, notes)
+                _note_event_files(record.files, notes)
         except Damage as damage:
             if damage.kind != "truncated" or not allow_torn:
                 raise damage_refusal(damage, file, reader=READER, points_before=len(points)) from None
@@ -114,6 +111,28 @@ def read_wandb_notices(path: str | os.PathLike[str]) -> tuple[str, ...]:
     if len(lines) > _MOST_NOTICES:
         lines[_MOST_NOTICES - 1 :] = [f"and {len(lines) - _MOST_NOTICES + 1} further kinds of notices"]
     return tuple(lines)
+
+
+def wandb_run_has_ended(path: str | os.PathLike[str]) -> bool:
+    """Whether the exit record stands at the end of a run's file, which is then whole; a look at its last blocks only.
+
+    ``run.finish()`` may return before wandb's service has written the end (measured with 0.30.0), and the service
+    ends with the process that started it: whoever ends that right after ``finish`` loses the last rows. Wait for this.
+
+    Args:
+        path: As for :func:`read_wandb`.
+
+    Raises ``reader_path_missing``, ``reader_file_empty`` and ``reader_path_ambiguous``. Clause: WANDB-1, PROT-6.
+    """
+    file = find_run_file(path)
+    with file.open("rb") as stream:
+        for data in last_records(stream, size=file.stat().st_size):
+            try:
+                if parse_record(data).is_exit:
+                    return True
+            except NotARecord:
+                return False
+    return False
 
 
 def find_run_file(path: str | os.PathLike[str]) -> Path:
@@ -156,21 +175,17 @@ def _require_version(stream: BinaryIO, file: Path) -> None:
         )
 
 
-def _records(stream: BinaryIO) -> Iterator[tuple[int, Any]]:
-    record_class: Callable[[], Any] = require_package("wandb.proto.wandb_internal_pb2", extra="wandb").Record
-    decode_error = require_package("google.protobuf.message", extra="wandb").DecodeError
+def _records(stream: BinaryIO) -> Iterator[tuple[int, WandbRecord]]:
     for offset, data in records(stream):
-        record = record_class()
         try:
-            record.ParseFromString(data)
-        except decode_error:
+            yield offset, parse_record(data)
+        except NotARecord:
             raise Damage("corrupt", offset, "a record does not parse") from None
-        yield offset, record
 
 
-def _note_event_files(files: Any, notes: Counter[str]) -> None:
-    for item in files.files:
-        if "tfevents" in item.path:
+def _note_event_files(files: Sequence[str], notes: Counter[str]) -> None:
+    for path in files:
+        if "tfevents" in path:
             notes["event files that wandb keeps among the files of the run"] += 1
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 from torchlens_conformance.protocol import HistogramPoint, Point, Refusal, ScalarPoint, TextPoint
 
 from .result import Unplaced
+from .wandb_records import HistoryRow
 
 SYSTEM_KEYS = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 """Keys of a row that are wandb's own."""
@@ -31,8 +32,8 @@ class HistoryReader:
         self.unplaced = unplaced
         self.notes = notes
 
-    def read(self, history: Any, where: str) -> None:
-        """Append the points of one HistoryRecord, in the order of its items."""
+    def read(self, history: HistoryRow, where: str) -> None:
+        """Append the points of one row, in the order of its items."""
         values, malformed = _decoded_items(history)
         step = _row_step(history, values)
         for path, text in malformed.items():
@@ -81,15 +82,14 @@ class HistoryReader:
         self.unplaced.append(Unplaced(where, reason, {"tag": ".".join(path), "step": step, **content}))
 
 
-def _decoded_items(history: Any) -> tuple[dict[_Path, Any], dict[_Path, str]]:
+def _decoded_items(history: HistoryRow) -> tuple[dict[_Path, Any], dict[_Path, str]]:
     values: dict[_Path, Any] = {}
     malformed: dict[_Path, str] = {}
-    for item in history.item:
-        path = tuple(item.nested_key) or (item.key,)
+    for path, text in history.items:
         try:
-            values[path] = json.loads(item.value_json, parse_int=_integer)
+            values[path] = json.loads(text, parse_int=_integer)
         except ValueError:
-            malformed[path] = item.value_json
+            malformed[path] = text
     return values, malformed
 
 
@@ -98,9 +98,9 @@ def _integer(text: str) -> int | float:
     return -0.0 if text == "-0" else int(text)
 
 
-def _row_step(history: Any, values: dict[_Path, Any]) -> int | None:
-    if history.HasField("step"):
-        return int(history.step.num)
+def _row_step(history: HistoryRow, values: dict[_Path, Any]) -> int | None:
+    if history.step is not None:
+        return history.step
     step = values.get(("_step",))
     return step if isinstance(step, int) and not isinstance(step, bool) else None
 

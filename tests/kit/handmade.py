@@ -74,6 +74,7 @@ def perfect() -> dict[str, Transcript]:
         "threads": written("threads", ordinary),
         "fresh": written("fresh", ordinary),
         "changes": _changes(ordinary),
+        "plain": written("plain", ordinary),
         "scale": Transcript(
             "scale",
             "ok",

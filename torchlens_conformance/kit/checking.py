@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .checks import CHECKS, NOT_APPLICABLE_WHEN, get_check
+from .checks.plain_trip import PLAIN
 from .checks.values import refusals
 from .corpus import SMALL
 from .model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED, PASSED, Check, CheckResult, Finding, Transcript
@@ -80,9 +81,21 @@ def run_checks(
     )
     words = _words(subject, transcripts)
     results = tuple(ask(check, transcripts, words) for check in asked)
+    if any(needs_second_look(check, result) for check, result in zip(asked, results)):
+        more, spent = _run_scenarios(subject, {PLAIN}, size, nonce, Limits(timeout=timeout, memory=memory), fresh=fresh)
+        transcripts, seconds = {**transcripts, **more}, {**seconds, **spent}
+        results = tuple(
+            ask(check, transcripts, words) if needs_second_look(check, result) else result
+            for check, result in zip(asked, results)
+        )
     expected = sum(result.outcome != NOT_DECLARED for result in results)
     executed = sum(result.outcome not in (NOT_DECLARED, COULD_NOT_RUN) for result in results)
     return ChecksOutcome(results, transcripts, expected, executed, words, nonce, seconds)
+
+
+def needs_second_look(check: Check, result: CheckResult) -> bool:
+    """Say whether a check is asked again once the subject's plain trip (scenario ``plain``) is known."""
+    return check.second_look and result.outcome == FAILED
 
 
 def _run_scenarios(

@@ -64,8 +64,8 @@ def corpus(nonce: str, size: str = SMALL) -> tuple[Entry, ...]:
     ordinary = [list(_ORDINARY[word](nonce)) for word in CAPABILITY_METHODS]
     hard = [list(_HARD[word](nonce, size)) for word in CAPABILITY_METHODS]
     return (
-        *(Entry(point, True) for point in _interleaved(ordinary)),
-        *(Entry(point, False) for point in _interleaved(hard)),
+        *(Entry(point, True) for point in _by_step(_interleaved(ordinary))),
+        *(Entry(point, False) for point in _by_step(_interleaved(hard))),
         *(Entry(point, False) for point in large_steps(nonce)),
     )
 
@@ -100,6 +100,15 @@ def moved(point: Point, *, tag: str, step: int) -> Point:
 def _interleaved(series: list[list[Point]]) -> Iterator[Point]:
     for row in zip_longest(*series):
         yield from (point for point in row if point is not None)
+
+
+def _by_step(points: Iterator[Point]) -> list[Point]:
+    """Put points in the order of their steps across kinds; what has no step keeps its place between its neighbours."""
+    latest, ordered = 0, []
+    for point in points:
+        latest = getattr(point, "step", latest)
+        ordered.append((latest, point))
+    return [point for _, point in sorted(ordered, key=lambda pair: pair[0])]
 
 
 def scattered(seed: str, length: int) -> bytes:

@@ -146,6 +146,8 @@ class Check:
         find: From transcripts by scenario id to findings; pure, never raises, never prints.
         level: ``must`` or ``should``.
         remedy: What an author usually has to do.
+        second_look: Whether the check asks what *this scenario* does to points, so that it is asked again with the
+            subject's plain trip in hand when it fails: what a plain trip changes as well is told by other checks.
     """
 
     id: str
@@ -156,6 +158,7 @@ class Check:
     capability: str | None = None
     level: str = "must"
     remedy: str = ""
+    second_look: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from ..model import Check, Finding, Transcript
@@ -68,33 +68,6 @@ def twice_findings(matching: Matching, *, where: str = "") -> list[Finding]:
     ]
 
 
-def changed_findings(matching: Matching, *, where: str = "") -> list[Finding]:
-    """Return a finding for every pair that is not equal, whatever the difference."""
-    from .showing import point_key
-
-    return [
-        Finding(
-            f"{place_of(matching.sent[here])} came back changed{where}.",
-            shown_point(matching.sent[here]),
-            shown_point(matching.received[there]),
-            "coerced",
-            place_of(matching.sent[here]),
-        )
-        for here, there in matching.pairs
-        if point_key(matching.sent[here]) != point_key(matching.received[there])
-    ]
-
-
-def whole_findings(matching: Matching, *, where: str = "") -> list[Finding]:
-    """Return every way in which what came back is not what was sent."""
-    return [
-        *lost_findings(matching, where=where),
-        *extra_findings(matching, where=where),
-        *twice_findings(matching, where=where),
-        *changed_findings(matching, where=where),
-    ]
-
-
 def _find_lost(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
     broken, found = _matchings(transcripts)
     unplaced = sum(t.read.unplaced for t, _ in found if t.read is not None)
@@ -103,13 +76,16 @@ def _find_lost(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
 
 
 def _find_extra(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken, found = _matchings(transcripts)
-    return capped([*broken, *(finding for _, matching in found for finding in extra_findings(matching))])
+    return _told(extra_findings, transcripts)
 
 
 def _find_twice(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
+    return _told(twice_findings, transcripts)
+
+
+def _told(tell: Callable[[Matching], list[Finding]], transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
     broken, found = _matchings(transcripts)
-    return capped([*broken, *(finding for _, matching in found for finding in twice_findings(matching))])
+    return capped([*broken, *(finding for _, matching in found for finding in tell(matching))])
 
 
 def _find_disorder(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
@@ -148,7 +124,7 @@ def _disorder(matching: Matching) -> list[Finding]:
 DELIVERY_CHECKS = (
     Check(
         "order.kept",
-        ("STEP-1", "POINT-3"),
+        ("PROT-1", "POINT-3"),
         "Does every series come back in the order it was sent?",
         _SCENARIOS,
         _find_disorder,

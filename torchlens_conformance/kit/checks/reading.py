@@ -8,14 +8,10 @@ from ..model import ACKNOWLEDGED, Finding, Transcript
 from ..model import Check as _Check
 from ..reading import SAME
 from .showing import point_key, shown, shown_point
-from .trouble import capped, trouble
+from .trouble import judged
 
 
-def _find_fresh(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "fresh")
-    if broken:
-        return broken
-    transcript = transcripts["fresh"]
+def _judge_fresh(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
     read, nonce = transcript.read, str(transcript.facts.get("nonce", ""))
     findings = []
     if read is not None and read.how == SAME:
@@ -29,11 +25,7 @@ def _find_fresh(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
     return findings
 
 
-def _find_changes(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "changes")
-    if broken:
-        return broken
-    transcript = transcripts["changes"]
+def _judge_changes(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
     other = transcript.facts.get("reads", {}).get("b")
     if other is None or other.points is None:
         error = getattr(other, "error", None) or "nothing was read"
@@ -58,7 +50,7 @@ def _find_changes(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
     taken = any(call.point is not None and call.outcome == ACKNOWLEDGED for call in transcript.calls)
     if not taken:
         findings.append(Finding("No point was taken.", "points", "none", "refused", "changes"))
-    return capped(findings)
+    return findings
 
 
 READING_CHECKS = (
@@ -67,7 +59,7 @@ READING_CHECKS = (
         ("FID-1",),
         "Does the reader work in a process that knows nothing but the path, and does it give this run's nonce?",
         ("fresh",),
-        _find_fresh,
+        judged("fresh", _judge_fresh),
         remedy="Read from the place; keep nothing in memory, and make the reader importable by module and name.",
     ),
     _Check(
@@ -75,7 +67,7 @@ READING_CHECKS = (
         ("FID-1",),
         "Does the reader tell two stores apart that hold different points?",
         ("changes",),
-        _find_changes,
+        judged("changes", _judge_changes),
         remedy="Read what the place holds; no constant, no cache across places.",
     ),
 )

@@ -6,17 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ..model import ACKNOWLEDGED, Check, Finding, Transcript
-from .delivery import whole_findings
-from .matching import match, match_settled
+from .plain_trip import damage
 from .surface import untyped_findings
-from .trouble import capped, failed, told, trouble
+from .trouble import capped, failed, judged, told, trouble
 
 
-def _find_parts(scenario: str, names: Sequence[str], transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, scenario, read=False)
-    if broken:
-        return broken
-    transcript = transcripts[scenario]
+def _judge_parts(
+    scenario: str, names: Sequence[str], transcripts: Mapping[str, Transcript], transcript: Transcript
+) -> Sequence[Finding]:
     findings: list[Finding] = []
     said = transcript.facts.get("child_said", "")
     if said:
@@ -24,11 +21,11 @@ def _find_parts(scenario: str, names: Sequence[str], transcripts: Mapping[str, T
         findings.append(Finding(message, "every call returns", said, "crashed", "spawned process"))
     for name in names:
         part = transcript.facts.get("parts", {}).get(name)
-        findings += _part(scenario, name, part)
-    return capped(findings)
+        findings += _part(transcripts, scenario, name, part)
+    return findings
 
 
-def _part(scenario: str, name: str, part: Transcript | None) -> list[Finding]:
+def _part(transcripts: Mapping[str, Transcript], scenario: str, name: str, part: Transcript | None) -> list[Finding]:
     if part is None:
         message = f"The place {name} was not written."
         return [Finding(message, "a store", "none", "unreadable", name)]
@@ -41,11 +38,7 @@ def _part(scenario: str, name: str, part: Transcript | None) -> list[Finding]:
             message = f"The sink on the place {name} did not take everything: {told(call)}."
             findings.append(Finding(message, f"{call.name} returns", told(call), "refused", name))
             break
-    matching = match(part)
-    if not matching.pairs and matching.sent:
-        message = f"Nothing came back from the place {name}."
-        findings.append(Finding(message, f"{len(matching.sent)} points", "nothing", "dropped silently", name))
-    return findings + whole_findings(matching, where=f" in the place {name}")
+    return findings + damage(transcripts, part, where=f" in the place {name}")
 
 
 def _find_second(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
@@ -62,40 +55,30 @@ def _find_second(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
         if broken:
             continue
         findings += untyped_findings(part.calls)
-        findings += whole_findings(match_settled(part), where=f" (second sink on the place {name})")
+        findings += damage(transcripts, part, where=f" (second sink {name})", only_settled=True)
         if not any(call.name == "open second" for call in part.calls):
             message = f"No second sink was opened {name}."
             findings.append(Finding(message, "a second sink", "none", "unreadable", name))
     return capped(findings)
 
 
-def _find_fork(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "fork")
-    if broken:
-        return broken
-    transcript = transcripts["fork"]
+def _judge_fork(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
     findings = failed(transcript.calls, "flush") + failed(transcript.calls, "close")
     ended = transcript.facts.get("child_ended")
     if ended != "ok":
         message = f"The forked child did not get through emit, flush and close: {ended}."
         findings.append(Finding(message, "a refusal, or nothing", str(ended), "crashed", "forked child"))
-    findings += whole_findings(match(transcript), where=" in the store of the parent of a forked child")
-    return capped(findings)
+    return findings + damage(transcripts, transcript, where=" in the store of the parent of a forked child")
 
 
-def _find_threads(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "threads")
-    if broken:
-        return broken
-    transcript = transcripts["threads"]
+def _judge_threads(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
     findings = failed(transcript.calls, "flush") + failed(transcript.calls, "close")
     for call in transcript.calls:
         if call.point is not None and call.outcome != ACKNOWLEDGED:
             message = f"A point of one of eight threads was not taken: {told(call)}."
             findings.append(Finding(message, "every emit returns", told(call), "crashed", call.name))
             break
-    findings += whole_findings(match(transcript), where=" out of eight threads")
-    return capped(findings)
+    return findings + damage(transcripts, transcript, where=" out of eight threads")
 
 
 GROWTH_FLOOR = 2 << 20
@@ -123,11 +106,10 @@ def _scale_trouble(transcripts: Mapping[str, Transcript]) -> list[Finding]:
     if facts.get("read_error"):
         message = f"The reader gave nothing back of {facts.get('points')} points: {facts['read_error']}."
         findings.append(Finding(message, "all points", str(facts["read_error"]), "unreadable", "read"))
-    elif facts.get("lost") or facts.get("wrong"):
-        message = (
-            f"Of {facts.get('points')} points {facts.get('lost')} are missing, and {facts.get('wrong')} are wrong."
-        )
-        seen = f"{facts.get('came_back')} points, first wrong one {facts.get('first_wrong')}"
+    elif facts.get("came_back", 0) < facts.get("points", 0):
+        # What the points hold is asked elsewhere; here it only counts that the work was done.
+        message = f"Of {facts.get('points')} points {facts.get('came_back', 0)} came back."
+        seen = f"{facts.get('came_back', 0)} points"
         findings.append(Finding(message, f"{facts.get('points')} points", seen, "dropped silently", "scale"))
     if len(facts.get("blocks", ())) < 6:
         findings.append(Finding("Too few blocks were measured.", "10 blocks", "fewer", "unreadable", "scale"))
@@ -184,7 +166,8 @@ SHARING_CHECKS = (
         ("PROT-10",),
         "Do two sinks on two places in one process not see each other, closes included?",
         ("two-sinks",),
-        partial(_find_parts, "two-sinks", ("a", "b")),
+        judged("two-sinks", partial(_judge_parts, "two-sinks", ("a", "b")), read=False),
+        second_look=True,
         remedy="Keep state in the instance, not in the module or class.",
     ),
     Check(
@@ -193,6 +176,7 @@ SHARING_CHECKS = (
         "Is a second sink on a place that holds data refused with a code, or are both sinks' points readable?",
         ("second-sink",),
         _find_second,
+        second_look=True,
         remedy="Never truncate what is there: refuse with tracker_sink_path_exists, or append.",
     ),
     Check(
@@ -200,7 +184,8 @@ SHARING_CHECKS = (
         ("PROT-10",),
         "Does a forked child write nothing into its parent's store?",
         ("fork",),
-        _find_fork,
+        judged("fork", _judge_fork),
+        second_look=True,
         level="should",
         remedy="Remember os.getpid() at open, and refuse or do nothing in another process; drop inherited buffers.",
     ),
@@ -209,7 +194,8 @@ SHARING_CHECKS = (
         ("PROT-10",),
         "Can a spawned process write a place of its own while a sink is open here?",
         ("spawn",),
-        partial(_find_parts, "spawn", ("parent", "spawned")),
+        judged("spawn", partial(_judge_parts, "spawn", ("parent", "spawned")), read=False),
+        second_look=True,
         level="should",
         remedy="Lock the place, not the machine.",
     ),
@@ -218,7 +204,8 @@ SHARING_CHECKS = (
         ("PROT-10",),
         "Do the points of eight threads all arrive, once and whole?",
         ("threads",),
-        _find_threads,
+        judged("threads", _judge_threads),
+        second_look=True,
         level="should",
         remedy="Hold a lock around each write.",
     ),

@@ -6,19 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...protocol import CAPABILITY_METHODS, DELIVERY_STATES
 from ..model import ACKNOWLEDGED, RAISED, REFUSED, Call, Check, Finding, Transcript
-from .delivery import whole_findings
-from .matching import match
+from .plain_trip import damage
 from .showing import place_of, shown
-from .trouble import capped, told, trouble, untyped
+from .trouble import capped, judged, told, trouble, untyped
 
 UNADVERTISED = "not advertised"
 
 
-def _find_words(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "surface", read=False)
-    if broken:
-        return broken
-    facts = transcripts["surface"].facts
+def _judge_words(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
+    facts = transcript.facts
     words, again = facts.get("own_words"), facts.get("words_again")
     findings = []
     if words is None or facts.get("words_type") == "str":
@@ -39,11 +35,7 @@ def _find_words(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
     return capped(findings)
 
 
-def _find_methods(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "surface", read=False)
-    if broken:
-        return broken
-    transcript = transcripts["surface"]
+def _judge_methods(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
     methods = transcript.facts.get("methods", ())
     words = {*(transcript.facts.get("own_words") or ()), *transcript.facts.get("words", ())}
     findings = []
@@ -99,11 +91,7 @@ def untyped_findings(calls: Iterable[Call]) -> list[Finding]:
     return findings
 
 
-def _find_preflight(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "surface", read=False)
-    if broken:
-        return broken
-    transcript = transcripts["surface"]
+def _judge_preflight(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
     hooks = transcript.facts.get("hooks", ())
     calls = [call for call in transcript.calls if call.name in hooks]
     findings = untyped_findings(calls)
@@ -124,7 +112,7 @@ def _find_preflight(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
         message = "last_step() of an empty store must be None."
         findings.append(Finding(message, "None", shown(last), "coerced", "last_step"))
     findings += _preflight_kept(transcripts)
-    return capped(findings)
+    return findings
 
 
 def _preflight_kept(transcripts: Mapping[str, Transcript]) -> list[Finding]:
@@ -159,36 +147,26 @@ def preflight_not_applicable(transcripts: Mapping[str, Transcript]) -> str | Non
     return "the sink has none of the optional hooks"
 
 
-def _find_mutated(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "aliasing", read=False)
-    if broken:
-        return broken
-    transcript = transcripts["aliasing"]
-    return capped(
-        [
-            Finding(
-                f"The sink changed a point that it was handed (emit {index + 1}).",
-                before,
-                after,
-                "coerced",
-                place_of(transcript.sent[index]),
-            )
-            for index, before, after in transcript.facts.get("mutated", ())
-        ]
-    )
+def _judge_mutated(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
+    return [
+        Finding(
+            f"The sink changed a point that it was handed (emit {index + 1}).",
+            before,
+            after,
+            "coerced",
+            place_of(transcript.sent[index]),
+        )
+        for index, before, after in transcript.facts.get("mutated", ())
+    ]
 
 
-def _find_aliased(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "aliasing")
-    if broken:
-        return broken
-    transcript = transcripts["aliasing"]
-    findings = whole_findings(match(transcript), where=", after its sources were overwritten")
+def _judge_aliased(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
+    findings = damage(transcripts, transcript, where=", after its sources were overwritten")
     before, after = transcript.facts.get("words_before"), transcript.facts.get("words_after")
     if before != after:
         message = "The caller emptied what capabilities() gave, and the sink advertises other words since."
         findings.append(Finding(message, shown(before), shown(after), "coerced", "capabilities"))
-    return capped(findings)
+    return findings
 
 
 SURFACE_CHECKS = (
@@ -197,7 +175,7 @@ SURFACE_CHECKS = (
         ("PROT-2",),
         "Does capabilities() give words of the closed list, the same each time?",
         ("surface",),
-        _find_words,
+        judged("surface", _judge_words, read=False),
         remedy="Return a frozenset of capability words.",
     ),
     Check(
@@ -206,7 +184,7 @@ SURFACE_CHECKS = (
         "Does the sink have the methods of its capabilities, flush and close, and take nothing that it does not "
         "advertise?",
         ("surface",),
-        _find_methods,
+        judged("surface", _judge_methods, read=False),
         remedy="Implement the method or drop the word; refuse other kinds with tracker_point_unsupported.",
     ),
     Check(
@@ -222,7 +200,7 @@ SURFACE_CHECKS = (
         ("PROT-7", "PROT-8", "PROT-11"),
         "Do the optional hooks answer in their forms, and does emit take what the preflight let pass?",
         ("surface", "round-trip", "tags"),
-        _find_preflight,
+        judged("surface", _judge_preflight, read=False),
         remedy="Let preflight_tags and preflight_histograms refuse everything that emit refuses for that reason.",
     ),
     Check(
@@ -230,7 +208,7 @@ SURFACE_CHECKS = (
         ("POINT-1",),
         "Does the sink leave the points alone that it is handed?",
         ("aliasing",),
-        _find_mutated,
+        judged("aliasing", _judge_mutated, read=False),
         remedy="Build what you store from the point; never assign to its fields.",
     ),
     Check(
@@ -238,7 +216,8 @@ SURFACE_CHECKS = (
         ("POINT-1",),
         "Does what the caller does with its data after an emit leave the store alone?",
         ("aliasing",),
-        _find_aliased,
+        judged("aliasing", _judge_aliased),
+        second_look=True,
         remedy="Keep no reference by id() or to a buffer that you use again; return a new set from capabilities().",
     ),
 )

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ..model import ACKNOWLEDGED, Check, Finding, Transcript
-from .delivery import whole_findings
-from .matching import Matching, match_settled
+from .matching import received_points, settled
+from .plain_trip import damage
 from .surface import untyped_findings
-from .trouble import capped, ended_early, failed, trouble, unreadable
+from .trouble import capped, ended_early, failed, judged, trouble, unreadable
 
 
 def _find_killed(scenario: str, transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
@@ -30,7 +30,7 @@ def _find_killed(scenario: str, transcripts: Mapping[str, Transcript]) -> Sequen
             findings.append(Finding(message, "killed", "ended by itself", "crashed", name))
         findings += failed(part.calls, "flush")
         findings += _nothing_settled(part, name)
-        findings += whole_findings(match_settled(part), where=f" (flushed, then killed {name})")
+        findings += damage(transcripts, part, where=f" (flushed, then killed {name})", only_settled=True)
     return capped(findings)
 
 
@@ -42,21 +42,13 @@ def _nothing_settled(part: Transcript, name: str) -> list[Finding]:
     return [Finding(message, "points", "none", "refused", name)]
 
 
-def _find_full_disk(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "full-disk", read=False)
-    if broken:
-        return broken
-    transcript = transcripts["full-disk"]
+def _judge_full_disk(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
     findings = untyped_findings(transcript.calls)
     findings += unreadable(transcript)
     findings += _nothing_settled(transcript, "on a full disk")
     if not unreadable(transcript):
-        findings += _damage(match_settled(transcript), " on a full disk")
-    return capped(findings)
-
-
-def _damage(matching: Matching, where: str) -> list[Finding]:
-    return whole_findings(matching, where=where)
+        findings += damage(transcripts, transcript, where=" on a full disk", only_settled=True)
+    return findings
 
 
 def _find_read_only(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
@@ -67,20 +59,26 @@ def _find_read_only(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
     if broken:
         return broken
     findings = untyped_findings(transcript.calls)
-    matching = match_settled(transcript)
-    if matching.missing or any(call.outcome == ACKNOWLEDGED and call.name == "close" for call in transcript.calls):
-        quiet = all(call.outcome == ACKNOWLEDGED for call in transcript.calls)
-        if quiet and not matching.pairs and not transcript.facts.get("writable"):
-            message = "The sink took every point on a place that cannot be written, and none is there."
-            findings.append(Finding(message, "a typed refusal", "every call returned", "dropped silently", "open"))
-        else:
-            findings += whole_findings(matching, where=" on a read-only place")
+    quiet = all(call.outcome == ACKNOWLEDGED for call in transcript.calls)
+    if quiet and not received_points(transcript) and not transcript.facts.get("writable"):
+        message = "The sink took every point on a place that cannot be written, and none is there."
+        findings.append(Finding(message, "a typed refusal", "every call returned", "dropped silently", "open"))
+    elif ACKNOWLEDGED in settled(transcript)[1] or any(
+        call.outcome == ACKNOWLEDGED and call.name == "close" for call in transcript.calls
+    ):
+        findings += damage(transcripts, transcript, where=" on a read-only place", only_settled=True)
     return capped(findings)
 
 
 def _kill_check(name: str, scenario: str, question: str, remedy: str) -> Check:
     return Check(
-        f"survives.{name}", ("PROT-10",), question, (scenario,), partial(_find_killed, scenario), remedy=remedy
+        f"survives.{name}",
+        ("PROT-10",),
+        question,
+        (scenario,),
+        partial(_find_killed, scenario),
+        second_look=True,
+        remedy=remedy,
     )
 
 
@@ -102,7 +100,8 @@ SURVIVING_CHECKS = (
         ("PROT-10", "PROT-9"),
         "Does a full disk give a typed refusal, with everything flushed before still readable?",
         ("full-disk",),
-        _find_full_disk,
+        judged("full-disk", _judge_full_disk, read=False),
+        second_look=True,
         remedy="Catch OSError around every write, cut off the half record, raise tracker_sink_write_failed.",
     ),
     Check(
@@ -111,6 +110,7 @@ SURVIVING_CHECKS = (
         "Does a place that cannot be written give a typed refusal?",
         ("read-only",),
         _find_read_only,
+        second_look=True,
         remedy="Catch OSError where the store is opened and raise tracker_sink_write_failed.",
     ),
 )

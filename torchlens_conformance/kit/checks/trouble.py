@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..model import ACKNOWLEDGED, RAISED, REFUSED, Call, Finding, Transcript
 from ..processes import KILLED, OK
@@ -29,6 +29,28 @@ def trouble(
     if found or not read:
         return found
     return unreadable(transcript)
+
+
+Judge = Callable[[Mapping[str, Transcript], Transcript], Sequence[Finding]]
+"""From all transcripts, and the one that a check is about, to findings."""
+
+
+def judged(
+    scenario: str, judge: Judge, *, read: bool = True
+) -> Callable[[Mapping[str, Transcript]], tuple[Finding, ...]]:
+    """Return the question of a check about one scenario: what kept it from telling anything, else what ``judge`` finds.
+
+    Args:
+        scenario: The scenario.
+        judge: Looks at its transcript.
+        read: Whether a read-back is needed.
+    """
+
+    def find(transcripts: Mapping[str, Transcript]) -> tuple[Finding, ...]:
+        broken = trouble(transcripts, scenario, read=read)
+        return capped(broken or judge(transcripts, transcripts[scenario]))
+
+    return find
 
 
 def unreadable(transcript: Transcript) -> list[Finding]:

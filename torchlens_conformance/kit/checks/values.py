@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from ...protocol.compare import value_error
 from ..model import ACKNOWLEDGED, RAISED, REFUSED, Check, Finding, Transcript
 from .matching import Matching, match
 from .showing import body_fields, key_of, place_of, shown, step_of, tag_of
-from .trouble import capped, trouble
+from .trouble import capped, judged, trouble
 
 _BOUND = 2.0**-7
 """Relative error up to which a changed number counts as bounded: bfloat16 still does."""
@@ -28,11 +28,9 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _find_values(capability: str, fields: tuple[str, ...], transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "round-trip")
-    if broken:
-        return broken
-    transcript = transcripts["round-trip"]
+def _judge_values(
+    capability: str, fields: tuple[str, ...], transcripts: Mapping[str, Transcript], transcript: Transcript
+) -> Sequence[Finding]:
     matching = match(transcript)
     findings = list(refused_ordinary(transcript, capability))
     pairs = _pairs_of(matching, capability)
@@ -40,7 +38,7 @@ def _find_values(capability: str, fields: tuple[str, ...], transcripts: Mapping[
         findings.append(_nothing_back(matching, capability))
     for here, there in pairs:
         findings += _differences(matching.sent[here], matching.received[there], fields)
-    return capped(findings)
+    return findings
 
 
 def _pairs_of(matching: Matching, capability: str | None) -> list[tuple[int, int]]:
@@ -141,23 +139,17 @@ def _loss(sent: Any, seen: Any) -> str:
     return "coerced"
 
 
-def _find_summary(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "round-trip")
-    if broken:
-        return broken
-    matching = match(transcripts["round-trip"])
+def _judge_summary(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
+    matching = match(transcript)
     pairs = _pairs_of(matching, "raw_histogram")
     findings = [] if pairs else [_nothing_back(matching, "raw_histogram")]
     for here, there in pairs:
         findings += _differences(matching.sent[here], matching.received[there], ("summary",))
-    return capped(findings)
+    return findings
 
 
-def _find_steps(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
-    broken = trouble(transcripts, "round-trip")
-    if broken:
-        return broken
-    matching = match(transcripts["round-trip"])
+def _judge_steps(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
+    matching = match(transcript)
     stepped = [pair for pair in matching.pairs if hasattr(matching.sent[pair[0]], "step")]
     findings = []
     if not stepped and any(hasattr(point, "step") for point in matching.sent):
@@ -175,7 +167,7 @@ def _find_steps(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
                     place_of(matching.sent[here]),
                 )
             )
-    return capped(findings)
+    return findings
 
 
 def _find_tags(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
@@ -227,9 +219,7 @@ def _tags_lost(matching: Matching) -> Iterator[Finding]:
 
 
 def _check(name: str, capability: str, clauses: tuple[str, ...], question: str, remedy: str) -> Check:
-    finder: Callable[[Mapping[str, Transcript]], Sequence[Finding]] = partial(
-        _find_values, capability, _FIELDS[capability]
-    )
+    finder = judged("round-trip", partial(_judge_values, capability, _FIELDS[capability]))
     return Check(f"values.{name}", clauses, question, ("round-trip",), finder, capability=capability, remedy=remedy)
 
 
@@ -243,10 +233,10 @@ VALUE_CHECKS = (
     ),
     Check(
         "values.steps",
-        ("POINT-3", "STEP-1"),
+        ("POINT-3",),
         "Does every point come back at the step it was sent at, up to 2**63-1?",
         ("round-trip",),
-        _find_steps,
+        judged("round-trip", _judge_steps),
         remedy="Store the point's own step as a 64-bit integer; keep no counter.",
     ),
     _check(
@@ -261,7 +251,7 @@ VALUE_CHECKS = (
         ("POINT-2",),
         "Does the summary of every histogram come back: what was there as sent, what was missing still missing?",
         ("round-trip",),
-        _find_summary,
+        judged("round-trip", _judge_summary),
         capability="raw_histogram",
         remedy="Store the summary's fields beside the counts; leave out what is missing in place of writing zero.",
     ),

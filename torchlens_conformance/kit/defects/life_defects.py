@@ -157,6 +157,22 @@ class LeavesTornLine(MarksItsEnd):
             raise self._write_failed(error) from error
 
 
+class DropsAfterFullDisk(PlainSink):
+    """After a write that failed, all later points are dropped, and nobody hears of it."""
+
+    _gave_up = False
+
+    def append(self, line: bytes) -> None:
+        """Write until a write fails; then do nothing."""
+        if self._gave_up:
+            return
+        try:
+            super().append(line)
+        except Refusal:
+            self._gave_up = True
+            raise
+
+
 class OpensBlindly(PlainSink):
     """A place that cannot be written to is taken, and the points for it are dropped."""
 
@@ -264,10 +280,10 @@ class SlowsDown(PlainSink):
     _taken = 0
 
     def append(self, line: bytes) -> None:
-        """Count up to a number that grows with the square of what was written."""
+        """Count up to a number that grows with the fourth power of what was written: cheap at first, dear at last."""
         super().append(line)
         self._taken += 1
-        sum(range(self._taken**2 // 20_000))
+        sum(range(20_000 * self._taken**4 // 20_000**4))
 
 
 LIFE_DEFECTS: tuple[Defect, ...] = (
@@ -280,6 +296,7 @@ LIFE_DEFECTS: tuple[Defect, ...] = (
     planted("reader-hangs", "survives.kill-between", sink=MarksItsEnd, read=read_once_closed),
     planted("swallows-errors", "survives.full-disk", sink=SwallowsErrors),
     planted("leaves-torn-line", "survives.full-disk", sink=LeavesTornLine, read=read_strictly_once_closed),
+    planted("drops-after-full-disk", "survives.full-disk", sink=DropsAfterFullDisk),
     planted("opens-blindly", "survives.read-only", sink=OpensBlindly),
     planted("shares-its-file", "isolation.two-sinks", sink=SharesItsFile),
     planted("erases-first", "isolation.second-sink", sink=ErasesFirst),

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from ..model import Transcript
 from .driving import Setting
 from .ending import close_twice, closed, teardown
+from .plain import plain
 from .scaling import scale
 from .sharing import fork, second_sink, spawn, threads, two_sinks
 from .surviving import full_disk, kill, kill_inside, read_only
@@ -36,6 +37,7 @@ SCENARIOS: Mapping[str, Callable[[Setting], Transcript]] = MappingProxyType(
         "threads": threads,
         "fresh": fresh,
         "changes": changes,
+        "plain": plain,
         "scale": scale,
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,20 +20,31 @@ from .driving import Driver, Setting, drive
 BLOCKS = 10
 """Blocks that the points are sent in; each ends with a flush."""
 
-SIZES = {FULL: 200_000}
-"""Points by size; 20,000 in small (PROT-10)."""
+FEWEST = 20_000
+"""Points that every sink is sent, however slow it is; in small size all sinks are (PROT-10)."""
+
+SIZES = {FULL: (200_000, 100_000, 50_000, FEWEST)}
+"""Numbers of points by size, the wanted one first: a slow sink is sent the largest that fits into the time."""
+
+SHARE = 0.8
+"""The part of one process's time that the points may take, at the pace of the first of them; all get three times it."""
+
+_SAMPLES, _SAMPLE = 5, 200
 
 
 def scale(setting: Setting) -> Transcript:
     """Send 200,000 scalars (20,000 in small) in ten blocks, each ending with a flush.
 
-    A sink without ``scalar`` gets texts. The points are counted in the reading process and not handed over.
-    Facts: ``points``; ``blocks``: for each block the seconds of the clock, the processor seconds of the process, and
-    the bytes of memory after its flush; ``refused``: how many emits did not return, and the first of them;
-    ``came_back`` and ``wrong``: counted by the reader's process. Clause: PROT-10.
+    A sink without ``scalar`` gets texts. A sink so slow that they would not fit into the time gets fewer, and
+    :func:`shortened` tells; whether memory and cost stay flat shows all the same. The points are counted in the reading
+    process and not handed over.
+    Facts: ``points`` and ``wanted``, numbers of points; ``pace``, seconds a point at first; ``blocks``: for each block
+    the seconds of the clock, the processor seconds of the process, and the bytes of memory after its flush;
+    ``refused``: how many emits did not return, and the first of them; ``came_back`` and ``wrong``: counted by the
+    reader's process. Clause: PROT-10.
     """
     place = setting.place()
-    total = SIZES.get(setting.size, 20_000)
+    sizes = SIZES.get(setting.size, (FEWEST,))
     patient = replace(setting, limits=replace(setting.limits, timeout=3 * setting.limits.timeout))
 
     def work(driver: Driver) -> None:
@@ -41,21 +52,21 @@ def scale(setting: Setting) -> Transcript:
         if sink is None:
             return
         kind = _kind(driver)
-        blocks, refused, first = [], 0, None
-        size = total // BLOCKS
+        emitting = _Emitting(getattr(sink, _METHODS[kind], None), setting.nonce, kind)
+        blocks: list[tuple[float, float, int]] = []
+        total, pace = 0, 0.0
         for block in range(BLOCKS):
             clock, processor = time.perf_counter(), time.process_time()
-            for point in scale_points(setting.nonce, kind, block * size, size):
-                try:
-                    getattr(sink, _METHODS[kind])(point)
-                except BaseException as error:
-                    refused += 1
-                    first = first or f"{type(error).__name__}: {error}"[:500]
+            if not block:
+                pace = min(emitting.timed(_SAMPLE) for _ in range(_SAMPLES)) / _SAMPLE
+                total = fitting(sizes, pace, SHARE * setting.limits.timeout)
+            emitting.timed((block + 1) * total // BLOCKS - emitting.sent)
             driver.call(sink, "flush", note=f"block {block}")
             spent = (time.perf_counter() - clock, time.process_time() - processor)
             gc.collect()
             blocks.append((*spent, resident_bytes()))
-            driver.tell(blocks=tuple(blocks), points=total, kind=kind, refused=refused, first=first)
+            driver.tell(blocks=tuple(blocks), points=total, wanted=sizes[0], pace=pace, kind=kind)
+            driver.tell(refused=emitting.refused, first=emitting.first)
         driver.call(sink, "close")
         if setting.subject.in_process_read:
             driver.tell(**_count(setting, place, kind, total))
@@ -64,10 +75,52 @@ def scale(setting: Setting) -> Transcript:
     kind = transcript.facts.get("kind")
     if kind is None or "came_back" in transcript.facts:
         return transcript
+    total = transcript.facts["points"]
     outcome = run_child(partial(_count_and_tell, setting, place, kind, total), limits=patient.limits)
     counted: dict[str, Any] = next((record[1] for record in outcome.records if record[0] == "counted"), {})
     counted = counted or {"read_error": f"the reading process ended early: {outcome.ended}"}
     return replace(transcript, facts={**transcript.facts, **counted})
+
+
+def fitting(sizes: tuple[int, ...], pace: float, budget: float) -> int:
+    """Return the first of the numbers of points that fits into the budget, in seconds, at a pace; else the last."""
+    return next((points for points in sizes if points * pace <= budget), sizes[-1])
+
+
+def shortened(transcript: Transcript) -> str:
+    """Say for the report that a slow sink was sent fewer points than the clause names; nothing when it was not."""
+    points, wanted = transcript.facts.get("points"), transcript.facts.get("wanted")
+    if not points or not wanted or points >= wanted:
+        return ""
+    pace = transcript.facts.get("pace", 0.0)
+    return f"measured over {points:,} points in place of {wanted:,}, since a point took {1e6 * pace:.0f} microseconds"
+
+
+class _Emitting:
+    """Emits the points one after another and counts those that are not taken.
+
+    Args:
+        emit: The sink's method.
+        nonce: Of the run.
+        kind: ``scalar`` or ``text_manifest``.
+    """
+
+    def __init__(self, emit: Callable[[Point], object] | None, nonce: str, kind: str) -> None:
+        self.emit, self.nonce, self.kind = emit, nonce, kind
+        self.sent = self.refused = 0
+        self.first: str | None = None
+
+    def timed(self, count: int) -> float:
+        """Emit the next points and return the seconds that it took."""
+        start = time.perf_counter()
+        for point in scale_points(self.nonce, self.kind, self.sent, count):
+            try:
+                self.emit(point)  # type: ignore[misc]
+            except BaseException as error:
+                self.refused += 1
+                self.first = self.first or f"{type(error).__name__}: {error}"[:500]
+        self.sent += count
+        return time.perf_counter() - start
 
 
 _METHODS = {"scalar": "emit_scalar", "text_manifest": "emit_text"}

@@ -249,7 +249,6 @@ def write_all(function: Any, place: Path, nonce: str, words: str) -> str:
 def threads(setting: Setting) -> Transcript:
     """Let eight threads emit into one sink at once, each with tags of its own. Clause: PROT-10."""
     place = setting.place()
-    rounds = 150 if setting.size == FULL else 30
 
     def work(driver: Driver) -> None:
         sink = driver.open(place)
@@ -278,14 +277,20 @@ def threads(setting: Setting) -> Transcript:
         driver.call(sink, "close")
         driver.read_back(place)
 
-    return drive("threads", setting, _thread_points(setting.nonce, rounds), work, read=place)
+    return drive("threads", setting, thread_points(setting.nonce, thread_rounds(setting.size)), work, read=place)
+
+
+def thread_rounds(size: str) -> int:
+    """Return how many scalars each thread emits."""
+    return 150 if size == FULL else 30
 
 
 def _owner(point: Point) -> int:
     return int(getattr(point, "tag", "0").rsplit("thread", 1)[-1] or 0)
 
 
-def _thread_points(nonce: str, rounds: int) -> list[Point]:
+def thread_points(nonce: str, rounds: int) -> list[Point]:
+    """Return the points of the threads scenario, ``rounds`` scalars for each thread."""
     points: list[Point] = []
     kinds = {type(point): point for point in reversed(ordinary_points(nonce)) if hasattr(point, "tag")}
     for step in range(rounds):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import secrets
 import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from ...protocol import (
     ScalarPoint,
     TextPoint,
 )
-from ..corpus import FULL, ordinary_points, scattered
+from ..corpus import FULL, moved, ordinary_points, scattered
 from ..model import Transcript
 from ..processes import KILLED
 from .driving import Driver, Setting, drive
@@ -40,35 +42,13 @@ def kill(setting: Setting) -> Transcript:
     Facts: ``parts``, a transcript for each number of points. Clause: PROT-10.
     """
     counts = (1, 5, 12, 30) if setting.size == FULL else (1, 12)
-    parts = {f"after {count}": _killed_after(setting, count) for count in counts}
+    points = ordinary_points(setting.nonce)
+    parts = {f"after {count}": _killed(setting, "kill", points, _at_most(count), late=3) for count in counts}
     return _joined("kill", parts)
 
 
-def _killed_after(setting: Setting, count: int) -> Transcript:
-    place = setting.place(f"after-{count}")
-
-    def work(driver: Driver) -> None:
-        sink = driver.open(place)
-        if sink is None:
-            return
-        for index in range(min(count, len(driver.sent))):
-            driver.emit(sink, index)
-        driver.call(sink, "flush")
-        for index in range(count, min(count + 3, len(driver.sent))):
-            driver.emit(sink, index, note="after flush")
-        driver.channel.send("kill me")
-        _wait_for_death()
-
-    return drive("kill", setting, ordinary_points(setting.nonce), work, read=place, watch=_asks_for_death)
-
-
-def _asks_for_death(record: Any) -> bool:
-    return bool(record[0] == "kill me")
-
-
-def _wait_for_death() -> None:
-    while True:
-        signal.pause()
+def _at_most(count: int) -> Callable[[Sequence[Point]], int]:
+    return lambda sent: min(count, len(sent))
 
 
 def kill_inside(setting: Setting) -> Transcript:
@@ -78,33 +58,56 @@ def kill_inside(setting: Setting) -> Transcript:
     one large point after another. Facts: ``parts``, a transcript for each delay. Clause: PROT-10.
     """
     delays = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04) if setting.size == FULL else (0.001, 0.006)
-    parts = {f"after {1000 * delay:g} ms": _killed_inside(setting, delay) for delay in delays}
+    early = ordinary_points(setting.nonce)[:16]
+    early_set = set(map(id, early))
+    points = (*early, *large_points(setting.nonce))
+
+    def flushed(sent: Sequence[Point]) -> int:
+        return sum(id(point) in early_set for point in sent)
+
+    parts = {
+        f"after {1000 * delay:g} ms": _killed(setting, "kill-inside", points, flushed, delay=delay) for delay in delays
+    }
     return _joined("kill-inside", parts)
 
 
-def _killed_inside(setting: Setting, delay: float) -> Transcript:
-    place = setting.place(f"delay-{delay}")
-    early = ordinary_points(setting.nonce)[:16]
-    early_set = set(map(id, early))
+def _killed(
+    setting: Setting,
+    scenario: str,
+    points: Sequence[Point],
+    count: Callable[[Sequence[Point]], int],
+    *,
+    late: int | None = None,
+    delay: float | None = None,
+) -> Transcript:
+    """Emit as many points as ``count`` says, flush, emit ``late`` more (or all), and die: after these, or meanwhile."""
+    place = setting.place("place-" + secrets.token_hex(4))
 
     def work(driver: Driver) -> None:
         sink = driver.open(place)
         if sink is None:
             return
-        flushed = sum(id(point) in early_set for point in driver.sent)
+        flushed = count(driver.sent)
         for index in range(flushed):
             driver.emit(sink, index)
         driver.call(sink, "flush")
-        driver.channel.send("kill me soon")
-        threading.Thread(target=_die_after, args=(delay,), daemon=True).start()
-        for index in range(flushed, len(driver.sent)):
+        if delay is not None:
+            driver.channel.send("kill me soon")
+            threading.Thread(target=_die_after, args=(delay,), daemon=True).start()
+        for index in range(flushed, len(driver.sent))[:late]:
             driver.emit(sink, index, note="after flush")
-        _wait_for_death()
+        if delay is None:
+            driver.channel.send("kill me")
+        while True:
+            signal.pause()
 
-    transcript = drive("kill-inside", setting, (*early, *_large_points(setting.nonce)), work, read=place)
-    if transcript.ended == f"signal {int(signal.SIGKILL)}":
-        transcript = _replace(transcript, ended=KILLED)
-    return transcript
+    transcript = drive(scenario, setting, points, work, read=place, watch=_asks_for_death)
+    ended = KILLED if transcript.ended == f"signal {int(signal.SIGKILL)}" else transcript.ended
+    return replace(transcript, ended=ended)
+
+
+def _asks_for_death(record: Any) -> bool:
+    return bool(record[0] == "kill me")
 
 
 def _die_after(delay: float) -> None:
@@ -112,7 +115,8 @@ def _die_after(delay: float) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _large_points(nonce: str) -> list[Point]:
+def large_points(nonce: str) -> list[Point]:
+    """Return the points in whose emits the process is killed: histograms and texts of some kilobytes, scalars."""
     points: list[Point] = []
     edges = DEFAULT_DESCRIPTOR.edges
     for step in range(100, 130):
@@ -121,12 +125,6 @@ def _large_points(nonce: str) -> list[Point]:
         points.append(TextPoint(f"torchlens/meta/{nonce}.large", step, f"{nonce} {step} " * 2000))
         points += [ScalarPoint(f"gradients/mean/{nonce}.{leaf}", step, step / (7.0 + leaf)) for leaf in range(10)]
     return points
-
-
-def _replace(transcript: Transcript, **changes: Any) -> Transcript:
-    from dataclasses import replace
-
-    return replace(transcript, **changes)
 
 
 def _joined(scenario: str, parts: dict[str, Transcript]) -> Transcript:
@@ -146,32 +144,39 @@ def full_disk(setting: Setting) -> Transcript:
 
     An honest stand-in: a real full disk needs a file system of its own and rights that a certification does not have.
     The limit makes a write past a size fail with ``EFBIG`` where a full disk says ``ENOSPC``; ``SIGXFSZ`` is ignored,
-    so that the write fails and the process lives. A sink that maps files into memory does not meet it.
+    so that the write fails and the process lives. A sink that maps files into memory does not meet it. After three
+    refusals and a flush the limit is lifted, and some more points are emitted.
     Facts: ``limit``, bytes that a file may have. Clause: PROT-10.
     """
     place = setting.place()
-    early = ordinary_points(setting.nonce)[:16]
-    early_set = set(map(id, early))
+    early, later = ordinary_points(setting.nonce)[:16], room_points(setting.nonce)
+    early_set, later_set = set(map(id, early)), set(map(id, later))
 
     def work(driver: Driver) -> None:
         sink = driver.open(place)
         if sink is None:
             return
         flushed = sum(id(point) in early_set for point in driver.sent)
+        more = len(driver.sent) - sum(id(point) in later_set for point in driver.sent)
         for index in range(flushed):
             driver.emit(sink, index)
         driver.call(sink, "flush")
         driver.tell(limit=_fill_disk(place))
         refused = 0
-        for index in range(flushed, len(driver.sent)):
+        for index in range(flushed, more):
             refused += not driver.emit(sink, index, note="full disk")
             if refused == 3:
                 break
         driver.call(sink, "flush", note="full disk")
-        driver.call(sink, "close", note="full disk")
+        _give_room()
+        # The sink may go on or stay refusing; what it takes from here on must be there, beside all that was.
+        for index in range(more, len(driver.sent)):
+            driver.emit(sink, index, note="room again")
+        driver.call(sink, "flush", note="room again")
+        driver.call(sink, "close", note="room again")
         driver.read_back(place)
 
-    return drive("full-disk", setting, (*early, *_bulky_points(setting.nonce)), work, read=place)
+    return drive("full-disk", setting, (*early, *bulky_points(setting.nonce), *later), work, read=place)
 
 
 def _fill_disk(place: Path) -> int:
@@ -183,7 +188,21 @@ def _fill_disk(place: Path) -> int:
     return limit
 
 
-def _bulky_points(nonce: str) -> list[Point]:
+def _give_room() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def room_points(nonce: str) -> tuple[Point, ...]:
+    """Return the points that are emitted once the disk has room again."""
+    return tuple(
+        moved(point, tag=f"{getattr(point, 'tag', '')}.room", step=200 + index)
+        for index, point in enumerate(ordinary_points(nonce)[:24])
+        if hasattr(point, "tag")
+    )
+
+
+def bulky_points(nonce: str) -> list[Point]:
     """Return points that no compressor makes small, some 40 kB of each kind a round, 12 rounds."""
     points: list[Point] = []
     for step in range(60, 72):

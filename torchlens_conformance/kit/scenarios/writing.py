@@ -12,7 +12,9 @@ from ..model import Transcript
 from .driving import Driver, Setting, drive
 
 
-def _write(place: Path, *, flush: bool) -> Callable[[Driver], None]:
+def write_all_of(place: Path, *, flush: bool = True) -> Callable[[Driver], None]:
+    """Return the work of a child that opens a sink, emits everything, flushes and closes."""
+
     def work(driver: Driver) -> None:
         sink = driver.open(place)
         if sink is None:
@@ -34,7 +36,7 @@ def round_trip(setting: Setting) -> Transcript:
     entries = corpus(setting.nonce, setting.size)
     place = setting.place()
     points = [entry.point for entry in entries]
-    transcript = drive("round-trip", setting, points, _write(place, flush=True), read=place)
+    transcript = drive("round-trip", setting, points, write_all_of(place), read=place)
     words = transcript.facts.get("words", ())
     ordinary = tuple(entry.ordinary for entry in entries if entry.point.capability in words)
     return replace(transcript, facts={**transcript.facts, "ordinary": ordinary})
@@ -43,7 +45,7 @@ def round_trip(setting: Setting) -> Transcript:
 def close_only(setting: Setting) -> Transcript:
     """Send the ordinary points and close without a flush. Clause: PROT-6."""
     place = setting.place()
-    return drive("close-only", setting, ordinary_points(setting.nonce), _write(place, flush=False), read=place)
+    return drive("close-only", setting, ordinary_points(setting.nonce), write_all_of(place, flush=False), read=place)
 
 
 def order(setting: Setting) -> Transcript:
@@ -52,7 +54,7 @@ def order(setting: Setting) -> Transcript:
     A store that cannot hold the latter refuses them with a code. Clause: POINT-3, STEP-1.
     """
     place = setting.place()
-    return drive("order", setting, order_points(setting.nonce), _write(place, flush=True), read=place)
+    return drive("order", setting, order_points(setting.nonce), write_all_of(place), read=place)
 
 
 def order_points(nonce: str) -> tuple[Point, ...]:
@@ -76,7 +78,7 @@ def tags(setting: Setting) -> Transcript:
     Clause: TAG-3.
     """
     place = setting.place()
-    return drive("tags", setting, tag_points(setting.nonce), _write(place, flush=True), read=place)
+    return drive("tags", setting, tag_points(setting.nonce), write_all_of(place), read=place)
 
 
 def tag_points(nonce: str) -> tuple[Point, ...]:
@@ -93,9 +95,7 @@ def tag_points(nonce: str) -> tuple[Point, ...]:
 def fresh(setting: Setting) -> Transcript:
     """Send the ordinary points, and read the place in a fresh interpreter where the reader can be imported."""
     place = setting.place()
-    return drive(
-        "fresh", replace(setting, fresh=True), ordinary_points(setting.nonce), _write(place, flush=True), read=place
-    )
+    return drive("fresh", replace(setting, fresh=True), ordinary_points(setting.nonce), write_all_of(place), read=place)
 
 
 def changes(setting: Setting) -> Transcript:
@@ -105,8 +105,8 @@ def changes(setting: Setting) -> Transcript:
     reader must tell the two apart: a constant answer does not. Clause: FID-1.
     """
     first, second = setting.place("a"), setting.place("b")
-    transcript = drive("changes", setting, ordinary_points(setting.nonce), _write(first, flush=True), read=first)
-    other = drive("changes", setting, ordinary_points(setting.nonce + "z"), _write(second, flush=True), read=second)
+    transcript = drive("changes", setting, ordinary_points(setting.nonce), write_all_of(first), read=first)
+    other = drive("changes", setting, ordinary_points(setting.nonce + "z"), write_all_of(second), read=second)
     reads = {"b": other.read}
     ended = transcript.ended if other.ended == "ok" else other.ended
     return replace(

@@ -7,9 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from reference_sinks.readers import ReadResult, read_tensorboard
-
 from ..subject import Subject
+from .readers import read_tensorboard_place
 
 with suppress(ImportError):
     # Once here, and not again in every process that opens a sink; a missing package is refused when one is opened.
@@ -21,11 +20,6 @@ def open_tensorboard(place: Path) -> Any:
     from reference_sinks import TensorBoardSink
 
     return TensorBoardSink(place)
-
-
-def read_tensorboard_place(place: Path) -> ReadResult:
-    """Read the event files of ``place``; a torn tail is named and not refused."""
-    return read_tensorboard(place, allow_torn=True)
 
 
 TENSORBOARD = Subject(

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from reference_sinks.readers import ReadResult, read_wandb
+from reference_sinks.readers.wandb import wandb_run_has_ended
 
+from ...protocol import Refusal
 from ..subject import Subject
+from .readers import read_wandb_place
 
 with suppress(ImportError):
     # Once here, and not again in every process that opens a sink; a missing package is refused when one is opened.
     import_module("wandb")
+
+_PATIENCE = 15.0
+# Seconds for the end of a run's file; it takes milliseconds.
 
 _QUIET = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_ERROR_REPORTING": "false"}
 
@@ -28,6 +33,7 @@ class RunOwner:
     """
 
     def __init__(self, place: Path) -> None:
+        _require_writable(place)
         os.environ.update(_QUIET)
         import wandb
 
@@ -38,6 +44,7 @@ class RunOwner:
             mode="offline", dir=str(place), project="conformance", settings=settings, reinit="create_new"
         )
         self._owner = os.getpid()
+        self._finished = False
         self._sink = WandbSink(self._run)
 
     def __getattr__(self, name: str) -> Any:
@@ -46,33 +53,49 @@ class RunOwner:
         return getattr(self._sink, name)
 
     def close(self) -> None:
-        """Close the sink, then finish the run; in a forked child only the sink's own close is called."""
+        """Close the sink, finish the run, and wait until its file is whole; a forked child closes the sink alone.
+
+        Raises ``tracker_sink_write_failed`` when wandb does not write the end of the file in time.
+        """
         self._sink.close()
-        if os.getpid() == self._owner:
-            self._run.finish()
+        if os.getpid() != self._owner or self._finished:
+            return
+        self._finished = True
+        folder = Path(self._run.dir).parent
+        self._run.finish()
+        _wait_for_the_end(folder)
+
+
+def _require_writable(place: Path) -> None:
+    """Refuse what wandb would pass over: it then writes to the system's folder for temporary files, with a warning."""
+    if not os.access(place, os.R_OK | os.W_OK):
+        raise Refusal(
+            "tracker_sink_write_failed",
+            "The folder of the run cannot be written, and wandb would write into another one.",
+            remedy="Give wandb.init(dir=...) a folder that can be written.",
+            path=str(place),
+        )
+
+
+def _wait_for_the_end(folder: Path) -> None:
+    """Wait until a run's file ends with its exit record: ``finish`` may return before that."""
+    deadline = time.monotonic() + _PATIENCE
+    pause = 0.001
+    while not wandb_run_has_ended(folder):
+        if time.monotonic() > deadline:
+            raise Refusal(
+                "tracker_sink_write_failed",
+                f"wandb did not write the end of the run's file within {_PATIENCE:g} seconds.",
+                remedy="Look into the log of wandb's service, beside the run's file.",
+                path=str(folder),
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
 
 
 def open_wandb(place: Path) -> RunOwner:
     """Start an offline run in ``place`` and open a WandbSink on it."""
     return RunOwner(place)
-
-
-def read_wandb_place(place: Path) -> ReadResult:
-    """Read every offline run of ``place``, oldest first; a torn tail is named and not refused.
-
-    Raises what ``read_wandb`` raises, also for a place without a run.
-    """
-    runs = sorted(Path(place).glob("wandb/offline-run-*/*.wandb"), key=lambda file: (file.stat().st_mtime_ns, file))
-    if len(runs) < 2:
-        return read_wandb(place, allow_torn=True)
-    results = [read_wandb(run, allow_torn=True) for run in runs]
-    return replace(
-        results[-1],
-        points=tuple(point for result in results for point in result.points),
-        unplaced=tuple(item for result in results for item in result.unplaced),
-        torn="; ".join(result.torn for result in results if result.torn) or None,
-        notes=tuple(note for result in results for note in result.notes),
-    )
 
 
 WANDB = Subject(
