@@ -16,7 +16,7 @@ STEP-3
   level   must
   origin  seed-A
   binds   engine
-  status  planned
+  status  checked
   rule    A step scope inside another is refused
           `watch_step_conflict`; a negative step, or one that is no
           integer, `watch_step_invalid`."""
@@ -24,11 +24,11 @@ STEP-3
 _FAMILY = """\
 clause  level  status   rule
 --------------------------------------------------------------------------------
-ENV-1   must   planned  `TORCHLENS_WATCH_DISABLE=1` can only turn collection
+ENV-1   must   checked  `TORCHLENS_WATCH_DISABLE=1` can only turn collection
                         off, which a `torchlens/run/disabled` row records; no
                         environment variable turns anything on.
 --------------------------------------------------------------------------------
-1 clause: 0 checked, 1 planned"""
+1 clause: 1 checked, 0 planned"""
 
 
 def test_one_id_gives_all_its_fields() -> None:

@@ -43,6 +43,7 @@ class LedgerRow:
         emitted: Points it took without raising, by capability word.
         failure: The first failure, or None.
         notes: What else a reader of the report should know.
+        data_points: Points of ``emitted`` that are data, not heartbeat, manifest or check (CLOSE-2).
         closed: Whether ``close()`` was attempted.
     """
 
@@ -53,6 +54,7 @@ class LedgerRow:
     failure: SinkFailure | None = None
     notes: list[str] = field(default_factory=list)
     closed: bool = False
+    data_points: int = 0
 
     @property
     def delivery(self) -> RelayState:
@@ -130,11 +132,13 @@ class Ledger:
             for word in wanted:
                 require_advertised(row.name, row.capabilities, word)
 
-    def deliver(self, point: Point) -> None:
+    def deliver(self, point: Point, *, data: bool = False) -> None:
         """Hand ``point`` to every healthy sink that advertises its kind.
 
-        An exception of a sink latches its row; ``KeyboardInterrupt`` and ``SystemExit`` pass. Raises
-        ``tracker_sink_closed`` after :meth:`close`. Clause: PROT-5, PROT-6.
+        With ``data`` it counts among the rows' ``data_points``. An exception of a sink latches its row;
+        ``KeyboardInterrupt`` and ``SystemExit`` pass. Raises ``tracker_sink_closed`` after :meth:`close`.
+
+        Clause: PROT-5, PROT-6.
         """
         if self._closed:
             raise Refusal(
@@ -148,6 +152,7 @@ class Ledger:
         for row in self.rows:
             if row.failure is None and word in row.capabilities and self._attempt(row, method, point):
                 row.emitted[word] += 1
+                row.data_points += data
 
     def flush(self) -> None:
         """Flush every open sink that has not failed; a failure latches its row. Clause: PROT-6."""
@@ -155,17 +160,19 @@ class Ledger:
             if row.failure is None and not row.closed:
                 self._attempt(row, "flush")
 
-    def close(self) -> None:
+    def close(self, *, keep_open: Iterable[object] = ()) -> None:
         """Flush, then close every sink, failed ones too; neither attempt prevents the other.
 
-        Called again, it closes only what an interrupt left open. Clause: PROT-6.
+        Sinks in ``keep_open`` are flushed and left to their other holders. Called again, it closes only what an
+        interrupt left open. Clause: PROT-6, ATTACH-7.
         """
         self._closed = True
+        kept = list(keep_open)
         for row in self.rows:
             if not row.closed:
                 self._attempt(row, "flush")
         for row in self.rows:
-            if not row.closed:
+            if not row.closed and not any(row.sink is sink for sink in kept):
                 self._attempt(row, "close")
                 row.closed = True
 

@@ -1,0 +1,120 @@
+"""The face: the names of ``torchlens.trackers``, so that ``import torchlens_conformance.trackers as trk`` reads alike.
+
+Every name is experimental. Importing this module imports neither torch nor any tracker; a name is loaded when it is
+first used, and what it needs then refuses by name when it is missing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from reference_sinks import JSONLSink, MemorySink, TensorBoardSink, WandbSink
+
+    from .protocol import (
+        DEFAULT_DESCRIPTOR,
+        WANDB_SAFE_DESCRIPTOR,
+        EmbeddingPoint,
+        EventPoint,
+        GraphPoint,
+        GridDescriptor,
+        HistogramPoint,
+        ImagePoint,
+        MetadataPoint,
+        Refusal,
+        ScalarPoint,
+        TextPoint,
+    )
+    from .watch.attach import watch
+    from .watch.plan import PlanReport
+    from .watch.report import CloseReport
+    from .watch.session import WatchSession, WatchUnclosedWarning
+    from .watch.settings import WatchSettings
+    from .watch.skips import NamedSkip
+
+_PROTOCOL = "torchlens_conformance.protocol"
+_WATCH = "torchlens_conformance.watch"
+
+_HOMES = {
+    "CloseReport": _WATCH,
+    "DEFAULT_DESCRIPTOR": _PROTOCOL,
+    "EmbeddingPoint": _PROTOCOL,
+    "EventPoint": _PROTOCOL,
+    "GraphPoint": _PROTOCOL,
+    "GridDescriptor": _PROTOCOL,
+    "HistogramPoint": _PROTOCOL,
+    "ImagePoint": _PROTOCOL,
+    "JSONLSink": "reference_sinks",
+    "MemorySink": "reference_sinks",
+    "MetadataPoint": _PROTOCOL,
+    "NamedSkip": _WATCH,
+    "PlanReport": _WATCH,
+    "Refusal": _PROTOCOL,
+    "ScalarPoint": _PROTOCOL,
+    "TensorBoardSink": "reference_sinks",
+    "TextPoint": _PROTOCOL,
+    "WANDB_SAFE_DESCRIPTOR": _PROTOCOL,
+    "WandbSink": "reference_sinks",
+    "WatchSession": _WATCH,
+    "WatchSettings": _WATCH,
+    "WatchUnclosedWarning": _WATCH,
+    "watch": _WATCH,
+}
+
+__all__ = [
+    "DEFAULT_DESCRIPTOR",
+    "WANDB_SAFE_DESCRIPTOR",
+    "CloseReport",
+    "EmbeddingPoint",
+    "EventPoint",
+    "GraphPoint",
+    "GridDescriptor",
+    "HistogramPoint",
+    "ImagePoint",
+    "JSONLSink",
+    "MemorySink",
+    "MetadataPoint",
+    "NamedSkip",
+    "PlanReport",
+    "Refusal",
+    "ScalarPoint",
+    "TensorBoardSink",
+    "TextPoint",
+    "WandbSink",
+    "WatchSession",
+    "WatchSettings",
+    "WatchUnclosedWarning",
+    "func",
+    "split_heads",
+    "watch",
+]
+
+
+def func(name: str) -> NoReturn:
+    """Select operations by function name; op grain is not built, so it refuses ``watch_tier_unavailable``.
+
+    Clause: TIER-3.
+    """
+    _refuse(f"func({name!r})")
+
+
+def split_heads(heads: int, *, dim: int = 1) -> NoReturn:
+    """Split an axis into facets; op grain is not built, so it refuses ``watch_tier_unavailable``. Clause: TIER-3."""
+    _refuse(f"split_heads({heads}, dim={dim})")
+
+
+def _refuse(what: str) -> NoReturn:
+    from .watch.settings import refuse_unavailable
+
+    refuse_unavailable(what)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,93 @@
+"""The discovery forward of tier M: what the watched modules give, with everything put back afterwards (TIER-1)."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import nn
+
+from ..protocol.refusals import Refusal
+from .activations import call_with
+from .outputs import is_watchable, labelled
+from .sites import ModuleSite
+
+
+def discover(model: nn.Module, watched: Sequence[tuple[ModuleSite, nn.Module]], inputs: object) -> dict[str, list[str]]:
+    """Run one forward under no_grad in the model's current mode; return the output leaves of every module that ran.
+
+    The random states of Python, numpy and torch, every buffer and the autograd mode are restored. What a forward
+    changes elsewhere (an attribute that counts calls, say) is not. Hooks of the caller's on the model do run.
+
+    Args:
+        model: The innermost module, so that no wrapper communicates or compiles.
+        watched: The sites with their modules.
+        inputs: See :func:`~torchlens_conformance.watch.activations.call_with`.
+
+    Raises ``watch_discovery_failed`` when the model raises, or when none of the modules runs. Clause: TIER-1.
+    """
+    found: dict[str, list[str]] = {}
+    with ExitStack() as stack:
+        stack.enter_context(everything_restored(model))
+        stack.enter_context(torch.no_grad())
+        for site, module in watched:
+            stack.callback(module.register_forward_hook(_note(found, site.leaf)).remove)
+        try:
+            call_with(model, inputs)
+        except Exception as error:
+            raise Refusal(
+                "watch_discovery_failed",
+                f"The model raised {type(error).__name__} in the discovery forward: {error}",
+                remedy="Give inputs= that the model takes: a tensor, a tuple of arguments, or a mapping of keywords.",
+                error=type(error).__name__,
+            ) from error
+    if not found:
+        raise Refusal(
+            "watch_discovery_failed",
+            "None of the selected modules ran in the discovery forward.",
+            remedy="Select modules that are called; containers such as ModuleList are not.",
+            modules=[site.leaf for site, _ in watched],
+        )
+    return found
+
+
+def _note(found: dict[str, list[str]], leaf: str) -> Callable[[nn.Module, object, object], None]:
+    def hook(module: nn.Module, args: object, output: object) -> None:
+        del module, args
+        leaves = found.setdefault(leaf, [])
+        for label, part in labelled(output, leaf):
+            if is_watchable(part) and label not in leaves:
+                leaves.append(label)
+
+    return hook
+
+
+@contextmanager
+def everything_restored(model: nn.Module) -> Iterator[None]:
+    """Restore random states and buffers at the end, whatever happens inside. Clause: TIER-1, TIER-2."""
+    buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
+    python_state = random.getstate()
+    numpy = sys.modules.get("numpy")
+    numpy_state = None if numpy is None else numpy.random.get_state()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(python_state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
+        _restore(model, buffers)
+
+
+def _restore(model: nn.Module, buffers: dict[str, tuple[torch.Tensor, torch.Tensor]]) -> None:
+    with torch.no_grad():
+        for name, (buffer, before) in buffers.items():
+            path, _, last = name.rpartition(".")
+            owner = model.get_submodule(path)
+            if owner._buffers.get(last) is not buffer:  # The forward put another tensor in its place.
+                owner._buffers[last] = buffer
+            buffer.copy_(before)

@@ -1,0 +1,60 @@
+"""What a session watches, resolved once at attach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import nn
+
+from ..protocol.grid import GridDescriptor
+from .settings import BOUNDARY_SIGNALS, MODULE_SIGNALS
+from .sites import ModuleSite, ParameterSite
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a session watches.
+
+    Attributes:
+        model: The model as it was given.
+        signals: The signals, in the order of their rows.
+        parameters: The parameter sites.
+        modules: The module sites.
+        outputs: Output leaves of every module that ran in discovery, by the module's leaf.
+        descriptor: The grid.
+        allow_missing_phases: Whether a missing phase is a named skip.
+    """
+
+    model: nn.Module
+    signals: tuple[str, ...]
+    parameters: list[ParameterSite]
+    modules: list[ModuleSite]
+    outputs: dict[str, list[str]]
+    descriptor: GridDescriptor
+    allow_missing_phases: bool
+
+    @cached_property
+    def boundary_signals(self) -> tuple[str, ...]:
+        """The signals that are read at the optimizer boundary."""
+        return tuple(signal for signal in self.signals if signal in BOUNDARY_SIGNALS)
+
+    @cached_property
+    def module_signals(self) -> tuple[str, ...]:
+        """The signals that are read at outputs of modules."""
+        return tuple(signal for signal in self.signals if signal in MODULE_SIGNALS)
+
+    @cached_property
+    def output_leaves(self) -> tuple[str, ...]:
+        """Every output leaf that has a name, in the order of the modules."""
+        return tuple(leaf for site in self.modules for leaf in self.leaves_of(site.leaf))
+
+    @cached_property
+    def families(self) -> dict[str, tuple[str, ...]]:
+        """The leaves of every signal, in the order of their rows."""
+        parameters = tuple(site.leaf for site in self.parameters)
+        return {signal: self.output_leaves if signal in MODULE_SIGNALS else parameters for signal in self.signals}
+
+    def leaves_of(self, module: str) -> list[str]:
+        """Return the output leaves of one module; one that did not run in discovery has its own leaf."""
+        return self.outputs.get(module, [module])
