@@ -16,6 +16,7 @@ _KIT = "torchlens_conformance.kit.commands"
 
 _LAZY_COMMANDS = {
     "certify": (_KIT, "certify", "Certify a sink."),
+    "engine": ("torchlens_conformance.kit.engine.command", "engine", "Examine an engine."),
     "explain": (_KIT, "explain", "Explain one check."),
     "fidelity": ("fidelity.commands", "fidelity", "Measure what trackers do to numbers."),
     "list": (_KIT, "list_checks", "List the checks, their clauses and the defects that kill them."),

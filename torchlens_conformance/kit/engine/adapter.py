@@ -1,0 +1,138 @@
+"""What the kit asks of an engine, spelled generically: attach, step, close, report.
+
+An adapter is one module-level object. What its engine cannot do stands in ``lacks`` with a reason: laws about it are
+*not declared*. A law that this machine cannot ask (no accelerator, say) is *not applicable*, and one that was asked and
+gave no answer *could not run*. The three are never mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .observation import CloseFacts
+
+ABILITIES: Mapping[str, str] = {
+    "parameters": "watches parameters",
+    "updates": "watches measured updates",
+    "histograms": "emits histograms",
+    "step-callable": "takes the step from a callable",
+    "new-segment": "starts a new segment on request",
+    "amp": "takes a gradient scaler in the step scope",
+    "fused": "tells the truth about optimizers that unscale inside their own step",
+    "closure": "watches optimizers that evaluate a closure",
+    "several-optimizers": "takes a list of optimizers",
+    "names": "takes name= and namespace=",
+    "plan": "states the bytes that a sampled step moves off the device",
+}
+"""The closed words of what an engine may lack, with what each means."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What one session asks of the engine; the defaults are the specification's (SPEC.md, section 15).
+
+    Args:
+        signals: What to watch.
+        optimizer: One optimizer, a list of them, or None.
+        every: Cadence of scalars.
+        hist_every: Cadence of histograms, or None.
+        step: A callable that gives the step, or None.
+        select: Prefixes, or None.
+        name: The session's name, or None.
+        namespace: The session's namespace, or None.
+        budgets: Hard budgets, or None.
+        allow_missing_phases: Whether a scope without its boundary is a named skip.
+    """
+
+    signals: Sequence[str] = ("gradients",)
+    optimizer: Any = None
+    every: int = 1
+    hist_every: int | None = None
+    step: Callable[[], int] | None = None
+    select: Sequence[str] | None = None
+    name: str | None = None
+    namespace: str | None = None
+    budgets: Mapping[str, int] | None = None
+    allow_missing_phases: bool = False
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the keywords of ``watch()``; what is None is left out."""
+        given = {key: getattr(self, key) for key in self.__slots__}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+class Session(Protocol):
+    """One watch of one model."""
+
+    def step(self, n: Any, *, scaler: Any = None, new_segment: bool = False) -> AbstractContextManager[Any]:
+        """Return the scope of one step. Clause: STEP-1."""
+
+    def close(self) -> CloseFacts:
+        """End the watch and return what its report says. Clause: CLOSE-1."""
+
+    def planned_bytes(self) -> int | None:
+        """Return the bytes that a sampled step moves off the device, as the plan states them. Clause: XFER-1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spellings:
+    """Other spellings that a profile accepts, with the protocol's own.
+
+    Args:
+        codes: Refusal codes.
+        tags: Beginnings of tags.
+    """
+
+    codes: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def code(self, given: str | None) -> str | None:
+        """Return a code as the protocol spells it."""
+        return None if given is None else self.codes.get(given, given)
+
+    def tag(self, given: str) -> str:
+        """Return a tag as the protocol spells it."""
+        for start, stands in self.tags.items():
+            if given.startswith(start):
+                return stands + given[len(start) :]
+        return given
+
+    def accepted(self) -> list[str]:
+        """Say in words which spellings are accepted; empty for a plain profile."""
+        said = [f"the code {code!r} for {stands!r}" for code, stands in sorted(self.codes.items())]
+        return said + [f"tags that begin with {tag!r} for {stands!r}" for tag, stands in sorted(self.tags.items())]
+
+
+class Engine(Protocol):
+    """An engine as the kit sees it.
+
+    Attributes:
+        name: For the report.
+        distribution: The distribution that holds it, or None.
+        lacks: The abilities of :data:`ABILITIES` that it does not have, each with a reason.
+        spellings: What the profile accepts.
+    """
+
+    name: str
+    distribution: str | None
+    lacks: Mapping[str, str]
+    spellings: Spellings
+
+    def attach(self, model: Any, sinks: Iterable[Any], ask: Ask) -> Session:
+        """Watch ``model`` and give the points to ``sinks``; refuse with a code before any side effect."""
+
+
+def code_of(error: BaseException) -> str | None:
+    """Return the code of a refusal: its ``code``, or ``fields["code"]`` as torchlens spells it (PROT-9)."""
+    code = getattr(error, "code", None)
+    if isinstance(code, str):
+        return code
+    fields = getattr(error, "fields", None)
+    try:
+        code = fields["code"] if fields is not None else None
+    except (KeyError, TypeError):
+        return None
+    return code if isinstance(code, str) else None

@@ -1,0 +1,43 @@
+"""Scenarios by id: each drives an engine through some cases and yields what was observed. They import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from ..adapter import Engine
+from ..observation import Observed
+from . import amp, attaching, guest, sharing, steps, values
+from .machine import machine
+from .scripts import SCRIPTS, scripts_of
+
+Scenario = Callable[[Engine], Iterator[Observed]]
+
+SCENARIOS: Mapping[str, Scenario] = {
+    # The longest stand first, so that side by side they end together.
+    "machine": machine,
+    "twins": guest.twins,
+    "refusals": attaching.refusals,
+    "failing-sink": sharing.failing_sink,
+    "statistics": values.statistics,
+    "derived": amp.derived,
+    "transfer": guest.transfer,
+    "updates": values.updates,
+    "names": values.names,
+    "cadence": steps.cadence,
+    "final-sample": steps.final_sample,
+    "both-spellings": steps.both_spellings,
+    "first-rows": steps.first_rows,
+    "closure": steps.closure,
+    "several-optimizers": steps.several_optimizers,
+    "scale-history": amp.scale_history,
+    "unscaled": amp.unscaled,
+    "unknown": amp.unknown,
+    "fused": amp.fused,
+    "invalid-scale": amp.invalid_scale,
+    "after-close": sharing.after_close,
+    "empty-close": sharing.empty_close,
+    "hooks": guest.hooks,
+    **{topic: partial(scripts_of, topic) for topic in SCRIPTS},
+}
+"""Every scenario."""
