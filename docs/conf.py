@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import torchlens_conformance
@@ -18,7 +19,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "generated/extra"]
 html_theme = "furo"
 html_title = f"torchlens-conformance {release}"
 # Names of packages that the docs environment does not install.
@@ -46,4 +47,22 @@ def _write_generated(folder: Path) -> None:
     (folder / "clauses.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-_write_generated(Path(__file__).parent / "generated")
+def _gather_reports(reports: Path, folder: Path) -> None:
+    """Take the pages of the reports that `tox -e certify` left, and make a list of them; there may be none."""
+    shutil.rmtree(folder / "extra", ignore_errors=True)
+    (folder / "extra" / "reports").mkdir(parents=True)
+    links = []
+    for path in sorted(reports.glob("*/report.html")):
+        shutil.copyfile(path, folder / "extra" / "reports" / f"{path.parent.name}.html")
+        links.append(f'<li><a href="../reports/{path.parent.name}.html">{path.parent.name}</a></li>')
+    lines = ["# Whole reports", "", "The reports of this build, as `tox -e certify` wrote them.", ""]
+    if not links:
+        lines[2] = "This build was made without reports; `tox -e certify` before `tox -e docs` brings them here."
+    lines += ["```{raw} html", "<ul>", *links, "</ul>", "```"] if links else []
+    (folder / "reports.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+_HERE = Path(__file__).parent
+_write_generated(_HERE / "generated")
+_gather_reports(_HERE.parent / "reports", _HERE / "generated")
+html_extra_path = ["generated/extra"]

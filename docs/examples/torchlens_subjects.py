@@ -1,22 +1,32 @@
 """torchlens 2.36's own sinks as subjects, from outside: nothing but public names of ``torchlens.trackers``.
 
-``torchlens-conformance certify torchlens_subjects:JSONL --profile 2026.1-torchlens``, run in this folder, certifies one.
+Run in this folder: ``torchlens-conformance certify torchlens_subjects:JSONL --profile 2026.1-torchlens``.
 Their points are made by the same engine that made the sinks, so each point is handed over as theirs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torchlens.trackers as theirs
+from torchlens_readers import read_wandb_with_texts
 
 from torchlens_conformance.kit import Subject
 from torchlens_conformance.kit.subjects.jsonl import read_jsonl_place
-from torchlens_conformance.kit.subjects.readers import read_tensorboard_place, read_wandb_place
-from torchlens_conformance.protocol import GraphPoint, HistogramPoint, Point, ScalarPoint, TextPoint
+from torchlens_conformance.kit.subjects.readers import read_tensorboard_place
+from torchlens_conformance.protocol import (
+    CAPABILITY_METHODS,
+    GraphPoint,
+    GridDescriptor,
+    HistogramPoint,
+    Point,
+    ScalarPoint,
+    TextPoint,
+)
 
 
 def thawed(value: Any) -> Any:
@@ -37,6 +47,18 @@ def as_theirs(point: Point) -> Any:
     return thawed(point.graph) if isinstance(point, GraphPoint) else point
 
 
+def grid_as_theirs(grid: GridDescriptor) -> Any:
+    """Return a grid as torchlens has it; the class is the one of the grid that they publish."""
+    return replace(
+        theirs.WANDB_SAFE_DESCRIPTOR, bins_per_octave=grid.bins_per_octave, lo_exp=grid.lo_exp, hi_exp=grid.hi_exp
+    )
+
+
+def grid_as_ours(grid: Any) -> GridDescriptor:
+    """Return one of their grids as the protocol has it."""
+    return GridDescriptor(bins_per_octave=grid.bins_per_octave, lo_exp=grid.lo_exp, hi_exp=grid.hi_exp)
+
+
 class Theirs:
     """One of their sinks that takes points of the protocol; everything but the form of the points is the sink's own.
 
@@ -54,7 +76,13 @@ class Theirs:
         if name.startswith("_"):
             raise AttributeError(name)
         found = getattr(self._sink, name)
-        return (lambda point: found(as_theirs(point))) if name.startswith("emit_") else found
+        if name.startswith("emit_"):
+            return lambda point: found(as_theirs(point))
+        if name == "preflight_histograms":
+            return lambda grid: found(grid_as_theirs(grid))
+        if name == "default_histogram_descriptor":
+            return lambda: grid_as_ours(found())
+        return found
 
     def close(self) -> None:
         """Close their sink, then end what belongs to the caller, a run of wandb for example."""
@@ -105,28 +133,49 @@ def read_memory(place: Path) -> list[Point]:
     return points
 
 
-NO_METHOD = "torchlens 2.36 advertises it, and the sink has no method for it"
-_WORDS = frozenset({"scalar", "raw_histogram", "text_manifest"})
-# What each is driven with: the words that it has a method for. That it advertises more fails surface.methods; if the
-# missing methods were called as well, most other checks would only tell the same again.
+def subject(
+    name: str,
+    open_: Callable[[Path], Theirs],
+    read: Callable[[Path], Any],
+    *,
+    words: Iterable[str] = (),
+    lacks: Iterable[str] = (),
+    in_process_read: bool = False,
+) -> Subject:
+    """Return one of their sinks as a subject, driven with what it has methods for.
 
+    That some advertise more fails ``surface.methods``. If the missing methods were called as well, most other checks
+    would only tell that again.
 
-def subject(name: str, open_: Callable[[Path], Theirs], read: Callable[[Path], Any], *more: str, **rest: Any) -> Subject:
-    """Return one of their sinks as a subject, driven with the three common words and ``more``."""
-    words = _WORDS | set(more)
-    undeclared = {word: NO_METHOD for word in ("run_metadata", "structured_event", "graph") if word not in words}
+    Args:
+        name: Its class.
+        open_: Opens it on a place.
+        read: Reads the place.
+        words: The words it has methods for, beside scalars, histograms and texts.
+        lacks: The words that it advertises without a method.
+        in_process_read: Whether it has no store.
+    """
+    driven = {"scalar", "raw_histogram", "text_manifest", *words}
+    reasons = {word: f"{name} does not advertise it" for word in CAPABILITY_METHODS if word not in driven}
     return Subject(
         name=f"torchlens {name}",
         open=open_,
         read=read,
         distribution="torchlens",
-        capabilities=words,
-        undeclared={**undeclared, **rest.pop("undeclared", {})},
-        **rest,
+        capabilities=driven,
+        undeclared={**reasons, **{word: f"{name} advertises it and has no method for it" for word in lacks}},
+        in_process_read=in_process_read,
     )
 
 
-JSONL = subject("JSONLSink", open_jsonl, read_jsonl_place, "graph")
-MEMORY = subject("MemorySink", open_memory, read_memory, "graph", in_process_read=True)
-TENSORBOARD = subject("TensorBoardSink", open_tensorboard, read_tensorboard_place)
-WANDB = subject("WandbSink", open_wandb, read_wandb_place)
+JSONL = subject("JSONLSink", open_jsonl, read_jsonl_place, words=["graph"], lacks=["structured_event"])
+MEMORY = subject(
+    "MemorySink",
+    open_memory,
+    read_memory,
+    words=["graph"],
+    lacks=["run_metadata", "structured_event"],
+    in_process_read=True,
+)
+TENSORBOARD = subject("TensorBoardSink", open_tensorboard, read_tensorboard_place, lacks=["graph", "run_metadata"])
+WANDB = subject("WandbSink", open_wandb, read_wandb_with_texts, lacks=["run_metadata"])

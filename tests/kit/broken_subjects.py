@@ -179,19 +179,6 @@ class LeavesProcesses(PlainSink):
             os._exit(0)
 
 
-class MeddlesWithPipes(PlainSink):
-    """Writes into every descriptor that is open."""
-
-    def emit(self, point: Point) -> None:
-        """Write nonsense where it does not belong."""
-        for descriptor in range(3, 64):
-            try:
-                os.write(descriptor, b"\x04\x00\x00\x00junk")
-            except OSError:
-                continue
-        super().emit(point)
-
-
 def read_raises(place: Path) -> NoReturn:
     """Raise."""
     raise ValueError("no such column")
@@ -236,7 +223,6 @@ FLOODS = Subject(name="floods", open=Floods, read=read_plain)
 CHATS = Subject(name="chats", open=Chats, read=read_plain)
 EATS_MEMORY = Subject(name="eats memory", open=EatsMemory, read=read_plain)
 LEAVES_PROCESSES = Subject(name="leaves processes", open=LeavesProcesses, read=read_plain)
-MEDDLES = Subject(name="meddles with pipes", open=MeddlesWithPipes, read=read_plain)
 READER_RAISES = Subject(name="reader raises", open=PlainSink, read=read_raises)
 READER_GARBAGE = Subject(name="reader gives garbage", open=PlainSink, read=read_garbage)
 READER_NONE = Subject(name="reader gives nothing", open=PlainSink, read=read_none)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import copysign, inf, isnan
 
 from torchlens_conformance.kit.checks.showing import point_key
-from torchlens_conformance.kit.corpus import corpus, odd_tags
-from torchlens_conformance.protocol import CAPABILITY_METHODS, HistogramPoint, ScalarPoint, TextPoint
+from torchlens_conformance.kit.corpus import corpus, odd_tags, ordinary_points
+from torchlens_conformance.protocol import CAPABILITY_METHODS, GraphPoint, HistogramPoint, ScalarPoint, TextPoint
 
 SMALL = [entry.point for entry in corpus("ncorpus")]
 FULL = [entry.point for entry in corpus("ncorpus", "full")]
@@ -33,6 +33,15 @@ def test_steps_reach_the_largest() -> None:
     steps = [point.step for point in SMALL if isinstance(point, ScalarPoint)]
     assert {0, 1, 2**31, 2**63 - 1} <= set(steps)
     assert steps == sorted(steps)
+
+
+def test_steps_never_fall_across_kinds() -> None:
+    """In the whole stream no step is smaller than one before it, whatever the kind (STEP-2, WANDB-1)."""
+    for points in (SMALL, FULL, list(ordinary_points("ncorpus"))):
+        steps = [point.step for point in points if not isinstance(point, GraphPoint)]
+        assert steps == sorted(steps)
+    # Kinds are interleaved all the same, and the first points are not all of one kind.
+    assert len({type(point) for point in ordinary_points("ncorpus")[:16]}) >= 6
 
 
 def test_histograms_have_all_sizes() -> None:

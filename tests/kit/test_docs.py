@@ -27,9 +27,9 @@ def block(page: str, language: str) -> str:
 
 def test_the_sink_of_the_page_is_conformant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sink of "Certify your sink in five minutes", as it stands there, is conformant (PROT-1)."""
-    (tmp_path / "line_sink.py").write_text(block("certify.md", "python"), encoding="utf-8")
+    (tmp_path / "row_sink.py").write_text(block("certify.md", "python"), encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    subject = importlib.import_module("line_sink").SUBJECT
+    subject = importlib.import_module("row_sink").SUBJECT
     observed = observe(subject, PROFILE, controls=CONTROLS[:2])
     report = conclude(describe(subject, observed.words), PROFILE, observed)
     assert (report.verdict, report.why[:4]) == (CONFORMANT, "All ")

@@ -51,12 +51,17 @@ def _raises(channel: Channel) -> None:
     raise SystemError("no way")
 
 
+def _meddles(channel: Channel) -> None:
+    os.write(channel.descriptor, b"\x04\x00\x00\x00junk")
+
+
 @pytest.mark.parametrize(
     ("work", "limits", "ended"),
     [
         (_hangs, Limits(timeout=0.2), "timed out"),
         (_leaves, QUICK, "exit code 0"),
         (_raises, QUICK, "exit code 1"),
+        (_meddles, QUICK, "told what cannot be read (UnpicklingError)"),
         (_floods, Limits(timeout=20.0, output=1 << 20), "printed more than 1 MB"),
         (_eats, Limits(timeout=20.0, memory=64 << 20), "took more than 64 MB of memory"),
         (lambda channel: os.kill(os.getpid(), signal.SIGSEGV), QUICK, "signal 11"),

@@ -152,6 +152,37 @@ def test_a_killed_run_keeps_whole_blocks(killed_run: Any) -> None:
     assert 100 < len(got) < 500 and result.closed is False
 
 
+def test_what_the_service_could_not_write_is_refused_from_the_next_flush_on(program: Callable[..., Any]) -> None:
+    """A record that wandb's service tells its log it lost refuses at flush, emit and close (PROT-10, PROT-5)."""
+    finished = program(
+        """
+import json
+import wandb
+from reference_sinks import WandbSink
+from torchlens_conformance.protocol import Refusal, ScalarPoint
+run = wandb.init(project="conformance", dir=".", settings=wandb.Settings(
+    silent=True, console="off", x_disable_stats=True, x_disable_meta=True))
+def code(call, *arguments):
+    try:
+        call(*arguments)
+    except Refusal as refusal:
+        return refusal.code
+sink = WandbSink(run)
+told = [code(sink.emit_scalar, ScalarPoint("a", 0, 0.1)), code(sink.flush)]
+# The line that 0.30.0 writes on a full disk, which needs a file system of its own to be had for real.
+with open(run.settings.log_internal, "a") as log:
+    log.write('{"level":"ERROR","msg":"writer: failed to save record: transactionlog: error writing: write f: no space '
+              'left on device"}\\n')
+told += [code(sink.emit_scalar, ScalarPoint("a", 1, 0.1)), code(sink.flush)]
+told += [code(sink.emit_scalar, ScalarPoint("a", 2, 0.1)), code(sink.close), code(sink.flush), code(sink.close)]
+run.finish()
+print(json.dumps(told))
+"""
+    )
+    lost, closed = "tracker_sink_write_failed", "tracker_sink_closed"
+    assert finished.printed == [None, None, None, lost, lost, lost, closed, None]
+
+
 def test_a_missing_package_names_its_extra(program: Callable[..., Any]) -> None:
     """Without wandb the sink refuses and names the extra; importing the module needs no wandb (WANDB-1, PROT-9)."""
     finished = program(

@@ -11,14 +11,14 @@ from pathlib import Path
 from ..protocol import Refusal
 from .conclude import Observed, conclude, describe
 from .model import ControlResult, Report
-from .processes import TIMED_OUT
+from .patience import Patience
 from .profiles import DEFAULT_PROFILE, Profile, get_profile
 from .report import write_report
 from .spellings import spelled
 from .subject import Subject
 
-_PATIENT, _IMPATIENT = 20.0, 2.0
-# Seconds for each process of the subject.
+PATIENCE = 20.0
+"""Seconds for each process of a subject, until one hangs."""
 
 Progress = Callable[[str], None]
 """Called with one line at a time, for a person who waits."""
@@ -97,8 +97,18 @@ def observe(
     controls: Sequence[ControlResult],
     chosen: Sequence[str] | None = None,
     progress: Progress = lambda line: None,
+    timeout: float = PATIENCE,
 ) -> Observed:
-    """Run the wiredness probe and the checks on one subject; nothing is judged here."""
+    """Run the wiredness probe and the checks on one subject; nothing is judged here.
+
+    Args:
+        subject: The sink under certification.
+        profile: The profile.
+        controls: What the controls did.
+        chosen: Check ids, to run only these.
+        progress: Called with a line at each stage.
+        timeout: Seconds for each process of the subject, until one hangs.
+    """
     from .checking import run_checks
     from .wiredness import run_probe
 
@@ -106,12 +116,12 @@ def observe(
     seen = spelled(subject, profile.words)
     nonce = "n" + secrets.token_hex(6)
     progress("wiredness probe")
-    probe = run_probe(seen)
+    # What hangs once will hang in every scenario; nobody waits for all of them in full.
+    patience = Patience()
+    probe = run_probe(seen, timeout=timeout, patience=patience)
     asked = list(profile.levels) if chosen is None else list(chosen)
     progress(f"checks: {len(asked)} on {subject.name}")
-    # What hung once will hang in every scenario; nobody waits for all of them in full.
-    timeout = _IMPATIENT if TIMED_OUT in probe.seen else _PATIENT
-    outcome = run_checks(seen, checks=asked, size="full", nonce=nonce, timeout=timeout)
+    outcome = run_checks(seen, checks=asked, size="full", nonce=nonce, timeout=timeout, patience=patience)
     return Observed(
         results=outcome.results,
         controls=(*controls, probe),

@@ -9,16 +9,22 @@ import tempfile
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from .checks import CHECKS, NOT_APPLICABLE_WHEN, get_check
 from .checks.plain_trip import PLAIN
 from .checks.values import refusals
 from .corpus import SMALL
+from .keepers import Fault, side_by_side
 from .model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED, PASSED, Check, CheckResult, Finding, Transcript
-from .processes import Limits
+from .patience import Patience
+from .processes import NOT_STARTED, Limits
 from .scenarios import SCENARIOS, Setting
+from .scenarios.scaling import shortened
 from .subject import Subject
+
+_LONGEST = "scale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +56,10 @@ def run_checks(
     checks: Iterable[str | Check] | None = None,
     size: str = SMALL,
     timeout: float = 20.0,
-    memory: int = 3 << 30,
+    memory: int = 1 << 30,
     nonce: str | None = None,
     fresh: bool | None = None,
+    patience: Patience | None = None,
 ) -> ChecksOutcome:
     """Run the scenarios that the checks need and return what the checks say.
 
@@ -68,6 +75,7 @@ def run_checks(
         nonce: Letters and digits; made up when left out.
         fresh: Whether every place is read in a fresh interpreter where that can be; by default in full size only.
             The scenario ``fresh`` always is.
+        patience: What is left of the patience with this subject, when it was run before.
 
     Raises ``kit_check_unknown``. Clause: PROT-1..11.
     """
@@ -76,13 +84,14 @@ def run_checks(
     nonce = nonce or "n" + secrets.token_hex(6)
     fresh = size != SMALL if fresh is None else fresh
     wanted = {scenario for check in asked for scenario in check.scenarios}
-    transcripts, seconds = _run_scenarios(
-        subject, wanted, size, nonce, Limits(timeout=timeout, memory=memory), fresh=fresh
-    )
+    limits = Limits(timeout=timeout, memory=memory, patience=patience or Patience())
+    transcripts, seconds = _run_scenarios(subject, wanted, size, nonce, limits, fresh=fresh)
     words = _words(subject, transcripts)
     results = tuple(ask(check, transcripts, words) for check in asked)
-    if any(needs_second_look(check, result) for check, result in zip(asked, results)):
-        more, spent = _run_scenarios(subject, {PLAIN}, size, nonce, Limits(timeout=timeout, memory=memory), fresh=fresh)
+    again = [check for check, result in zip(asked, results) if needs_second_look(check, result)]
+    if again:
+        about = frozenset(scenario for check in again for scenario in check.scenarios)
+        more, spent = _run_scenarios(subject, {PLAIN}, size, nonce, limits, fresh=fresh, about=about)
         transcripts, seconds = {**transcripts, **more}, {**seconds, **spent}
         results = tuple(
             ask(check, transcripts, words) if needs_second_look(check, result) else result
@@ -99,31 +108,55 @@ def needs_second_look(check: Check, result: CheckResult) -> bool:
 
 
 def _run_scenarios(
-    subject: Subject, wanted: Collection[str], size: str, nonce: str, limits: Limits, *, fresh: bool
+    subject: Subject,
+    wanted: Collection[str],
+    size: str,
+    nonce: str,
+    limits: Limits,
+    *,
+    fresh: bool,
+    about: frozenset[str] | None = None,
 ) -> tuple[dict[str, Transcript], dict[str, float]]:
-    transcripts: dict[str, Transcript] = {}
-    seconds: dict[str, float] = {}
+    """Run scenarios side by side and return transcripts and seconds by scenario id, in the order of all scenarios."""
     folder = Path(tempfile.mkdtemp(prefix="conformance-"))
     try:
         # The scenario of a read-only place gives up its rights and must still reach the place.
         folder.chmod(0o711)
-        for name, scenario in SCENARIOS.items():
-            if name not in wanted:
-                continue
-            own = folder / name
-            own.mkdir(mode=0o711)
-            setting = Setting(subject=subject, folder=own, size=size, nonce=nonce, limits=limits, fresh=fresh)
-            start = time.perf_counter()
-            try:
-                transcripts[name] = scenario(setting)
-            except OSError as error:
-                # Ours, not the subject's: no room for a folder, say. The checks then tell that nothing was run.
-                transcripts[name] = Transcript(name, f"could not start: {error}")
-            seconds[name] = time.perf_counter() - start
+        # The longest first, so that it does not run alone at the end.
+        names = sorted((name for name in SCENARIOS if name in wanted), key=lambda name: name != _LONGEST)
+        settings = {
+            name: Setting(
+                subject=subject,
+                folder=folder / name,
+                size=size,
+                nonce=nonce,
+                limits=limits,
+                fresh=fresh,
+                about=about,
+            )
+            for name in names
+        }
+        told = side_by_side([partial(_run_scenario, name, setting) for name, setting in settings.items()])
+        outcomes = dict(zip(names, told))
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(folder, ignore_errors=True)
-    return transcripts, seconds
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, Fault):
+            outcomes[name] = (Transcript(name, f"{NOT_STARTED}: {outcome.text}"), 0.0)
+    ordered = [name for name in SCENARIOS if name in outcomes]
+    return {name: outcomes[name][0] for name in ordered}, {name: outcomes[name][1] for name in ordered}
+
+
+def _run_scenario(name: str, setting: Setting) -> tuple[Transcript, float]:
+    start = time.perf_counter()
+    try:
+        setting.folder.mkdir(mode=0o711)
+        transcript = SCENARIOS[name](setting)
+    except OSError as error:
+        # Ours, not the subject's: no room for a folder, say. The checks then tell that nothing was run.
+        transcript = Transcript(name, f"{NOT_STARTED}: {error}")
+    return transcript, time.perf_counter() - start
 
 
 def _words(subject: Subject, transcripts: Mapping[str, Transcript]) -> tuple[str, ...] | None:
@@ -150,17 +183,32 @@ def ask(check: Check, transcripts: Mapping[str, Transcript], words: Sequence[str
     if words is not None and not words and not check.id.startswith("surface."):
         reason = "no capability is declared, so nothing could be sent"
         return CheckResult(check.id, check.clauses, COULD_NOT_RUN, reason=reason)
+    stuck = [told for name in check.scenarios if name in transcripts for told in _not_started(transcripts[name])]
+    if stuck:
+        return CheckResult(check.id, check.clauses, COULD_NOT_RUN, reason=stuck[0])
     try:
         not_applicable = NOT_APPLICABLE_WHEN[check.id](transcripts) if check.id in NOT_APPLICABLE_WHEN else None
         if not_applicable:
             return CheckResult(check.id, check.clauses, NOT_APPLICABLE, reason=not_applicable)
         findings: Sequence[Finding] = tuple(check.find(transcripts))
-        reason = _refused_in_words(check, transcripts)
+        reason = _refused_in_words(check, transcripts) or _shortened_in_words(check, transcripts)
     except Exception as error:
         # A fault of ours; it must not look like an answer.
         reason = f"the check itself failed: {type(error).__name__}: {error}"
         return CheckResult(check.id, check.clauses, COULD_NOT_RUN, reason=reason)
     return CheckResult(check.id, check.clauses, FAILED if findings else PASSED, tuple(findings), reason)
+
+
+def _shortened_in_words(check: Check, transcripts: Mapping[str, Transcript]) -> str:
+    """Say how many points a slow sink was sent in place of all: it may pass, and the report tells."""
+    transcript = transcripts.get("scale") if check.id.startswith("scale.") else None
+    return shortened(transcript) if transcript is not None else ""
+
+
+def _not_started(transcript: Transcript) -> list[str]:
+    """Say why a scenario was not driven, or its place not read, though neither is the answer of the subject."""
+    read = transcript.read.error if transcript.read is not None else None
+    return [text for text in (transcript.ended, read) if text is not None and NOT_STARTED in text]
 
 
 def _refused_in_words(check: Check, transcripts: Mapping[str, Transcript]) -> str:

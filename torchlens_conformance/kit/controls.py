@@ -6,23 +6,21 @@ side by side in worker processes, on the small corpus.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn
 
 from .checking import run_checks
 from .defects import DEFECTS
+from .keepers import Fault, side_by_side
 from .model import COULD_NOT_RUN, FAILED, CheckResult, ControlResult
 from .perfect import PERFECT
-from .processes import OK, Channel, Limits, run_child
 
 _WORKERS = 4
 _PERFECT = tuple(perfect for perfect in PERFECT if perfect.id != "plain")
 # Each planted defect is the plain sink with one thing wrong, so that sink is asked in CI and not by every run.
-_LIMITS = Limits(timeout=120.0, memory=8 << 30, output=64 << 20)
 _SHORT, _LONG = 1.0, 20.0
 # Seconds for each process of a control; a defect that hangs uses all of them.
+_LONGEST_FIRST = ("-hangs", "slows-down", "torn-on-kill", "perfect: memory", "perfect: jsonl", "grows-without-bound")
 _LONGEST = 600
 
 
@@ -33,45 +31,18 @@ def run_controls(*, checks: Sequence[str]) -> tuple[ControlResult, ...]:
         checks: The check ids of the profile; a perfect subject must pass all of them that its design can pass.
     """
     names = _names()
-    outcome = run_child(partial(_share_out, len(names), tuple(checks)), limits=_LIMITS)
-    seen = {record[1]: record[2] for record in outcome.records if record[0] == "control"}
-    stuck = "it gave no answer" if outcome.ended == OK else f"it gave no answer: {outcome.ended}"
-    return tuple(seen.get(index, ControlResult(name, "an answer", stuck, False)) for index, name in enumerate(names))
-
-
-def _share_out(number: int, checks: tuple[str, ...], channel: Channel) -> None:
-    """Fork the workers, and wait for all of them; forked here, where no other thread can hold a lock."""
-    queue_end, feed_end = os.pipe()
-    # A pipe is the queue: whichever worker is free reads the next index.
-    os.write(feed_end, bytes(range(number)))
-    os.close(feed_end)
-    workers = []
-    for _ in range(_WORKERS):
-        pid = os.fork()
-        if pid == 0:
-            _be_worker(queue_end, checks, channel)
-        workers.append(pid)
-    for pid in workers:
-        os.waitpid(pid, 0)
-
-
-def _be_worker(queue_end: int, checks: tuple[str, ...], channel: Channel) -> NoReturn:
-    code = 1
-    try:
-        while index := os.read(queue_end, 1):
-            # Written at once, since it is shorter than a pipe's atomic write: workers never mix their records.
-            channel.send("control", index[0], _control_or_fault(index[0], checks))
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def _control_or_fault(index: int, checks: tuple[str, ...]) -> ControlResult:
-    try:
-        return _control(index, checks)
-    except Exception as error:
+    # The longest first, so that none of them runs alone at the end.
+    order = sorted(range(len(names)), key=lambda index: not names[index].endswith(_LONGEST_FIRST))
+    # More than there are processors usually: some controls wait for what hangs.
+    told_in_order = side_by_side([partial(_control, index, tuple(checks)) for index in order], workers=_WORKERS)
+    seen = [told for _, told in sorted(zip(order, told_in_order), key=lambda pair: pair[0])]
+    return tuple(
         # A fault of ours: the run is void, and the others still tell what they did.
-        return ControlResult(_names()[index], "an answer", f"{type(error).__name__}: {error}"[:_LONGEST], False)
+        ControlResult(name, "an answer", f"it gave no answer: {told.text}"[:_LONGEST], False)
+        if isinstance(told, Fault)
+        else told
+        for name, told in zip(names, seen)
+    )
 
 
 def _names() -> list[str]:

@@ -127,7 +127,7 @@ def histogram(tag: str, step: int, buckets: int, *, summary: Mapping[str, object
 
 def image(tag: str, step: int, width: int) -> ImagePoint:
     """Return a small image of three channels of bytes."""
-    return ImagePoint(tag, step, scattered(f"{tag} {step}", 2 * width * 3), (2, width, 3), "uint8")
+    return ImagePoint(tag, step, scattered(f"image {step} {width}", 2 * width * 3), (2, width, 3), "uint8")
 
 
 def embedding(tag: str, step: int, vectors: int, *, labels: bool = True) -> EmbeddingPoint:
@@ -237,10 +237,10 @@ def _hard_images(nonce: str, size: str) -> Iterator[Point]:
     tag = f"images/{nonce}.hard"
     yield ImagePoint(tag, 100, b"\x00", (1, 1), "uint8")
     yield ImagePoint(tag, 101, struct.pack("<6f", 0.1, nan, inf, -0.0, 5e-324, 1.0), (2, 3), "float32")
-    yield ImagePoint(tag, 102, scattered(tag, 2 * 2 * 4 * 2), (2, 2, 4), "uint16")
+    yield ImagePoint(tag, 102, scattered("16 bits", 2 * 2 * 4 * 2), (2, 2, 4), "uint16")
     yield ImagePoint(tag, 103, bytes(range(256)), (16, 16, 1), "uint8")
     if size == FULL:
-        yield ImagePoint(tag, 104, scattered(tag + "large", 128 * 128 * 3), (128, 128, 3), "uint8")
+        yield ImagePoint(tag, 104, scattered("large", 128 * 128 * 3), (128, 128, 3), "uint8")
 
 
 def _graphs(nonce: str) -> Iterator[Point]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from ..protocol import CAPABILITY_METHODS
 from .model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED, PASSED
+from .profiles import DEFAULT_PROFILE
 from .verdict import WIREDNESS
 
 _STYLE = Path(__file__).parent / "schemas" / "report.css"
@@ -20,6 +21,9 @@ _MEANING = {
     "incomplete": "This is no certificate: not everything was answered.",
     "void": "The kit failed its own controls; this run says nothing about the sink.",
 }
+
+_SHOWN = 2
+# Findings of one check that stand open; the others unfold.
 
 _TONE = {
     "conformant": "good",
@@ -80,18 +84,19 @@ def _header(document: Mapping[str, Any]) -> str:
 def _counts(document: Mapping[str, Any]) -> str:
     counts = document["checks"]
     shown = [
-        ("executed", f"{counts['executed']} of {counts['expected']}", "checks executed", "none"),
-        ("passed", counts["passed"], "passed", "good"),
-        ("failed", counts["failed"], "failed", "bad" if counts["failed"] else "none"),
-        ("known_deviations", counts["known_deviations"], "known deviations", "warn"),
-        ("could_not_run", counts["could_not_run"], "could not run", "warn"),
-        ("not_run", counts["not_run"], "not run", "warn"),
-        ("not_declared", counts["not_declared"], "not declared", "none"),
-        ("not_applicable", counts["not_applicable"], "not applicable", "none"),
+        (counts["passed"], "passed", "good"),
+        (counts["failed"], "failed", "bad"),
+        (counts["known_deviations"], "known deviations", "warn"),
+        (counts["could_not_run"], "could not run", "warn"),
+        (counts["not_run"], "not run", "warn"),
+        (counts["not_declared"], "not declared", "none"),
+        (counts["not_applicable"], "not applicable", "none"),
     ]
-    tiles = "".join(
-        f'<li class="{tone if number else "none"}"><b>{number}</b><span>{label}</span></li>'
-        for _, number, label, tone in shown
+    tiles = f'<li class="all"><b>{counts["executed"]} of {counts["expected"]}</b><span>checks executed</span></li>' + (
+        "".join(
+            f'<li class="{tone if number else "zero"}"><b>{number}</b><span>{label}</span></li>'
+            for number, label, tone in shown
+        )
     )
     return f'<section aria-label="Counts"><ul class="counts">{tiles}</ul></section>'
 
@@ -99,47 +104,94 @@ def _counts(document: Mapping[str, Any]) -> str:
 def _failures(document: Mapping[str, Any]) -> str:
     failed = [row for row in document["results"] if row["outcome"] == FAILED]
     stuck = [row for row in document["results"] if row["outcome"] == COULD_NOT_RUN]
+    unexcused = [row for row in failed if not row["deviation"]]
+    known = [row for row in failed if row["deviation"]]
     problems = document["deviations"]["problems"]
-    if not failed and not stuck and not problems:
-        return ""
-    cards = [_card(document, row) for row in [*failed, *stuck]]
     listed = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
-    wrong = f'<div class="card warn"><h3>The list of known deviations is wrong</h3><ul>{listed}</ul></div>'
-    return (
-        "<section>\n<h2>What did not hold</h2>\n" + "\n".join([*([wrong] if problems else []), *cards]) + "\n</section>"
+    wrong = (
+        f'<section>\n<h2>The list of known deviations is wrong</h2>\n<ul class="card warn">{listed}</ul>\n</section>'
     )
+    parts = [
+        _unwired(document),
+        wrong if problems else "",
+        _cards("What failed", document, unexcused),
+        _cards("Known deviations", document, known),
+        _stuck(document, stuck),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _unwired(document: Mapping[str, Any]) -> str:
+    seen = [row["seen"] for row in document["controls"] if row["control"] == WIREDNESS and not row["ok"]]
+    if not seen:
+        return ""
+    told = f"Values were altered in the sink's own stream, and its reader must report them. {_sentence(seen[0])}"
+    title = "<h2>The reader does not show what was written</h2>"
+    return f'<section>\n{title}\n<div class="card bad"><p>{escape(told.rstrip("."))}.</p></div>\n</section>'
+
+
+def _cards(title: str, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return ""
+    cards = "\n".join(_card(document, row) for row in rows)
+    return f"<section>\n<h2>{title} <small>{len(rows)}</small></h2>\n{cards}\n</section>"
 
 
 def _card(document: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     known = row["deviation"]
-    tone = "warn" if known or row["outcome"] == COULD_NOT_RUN or row["level"] == "should" else "bad"
+    tone = "warn" if known or row["level"] == "should" else "bad"
     findings = row["findings"]
+    level = "" if row["level"] == "must" else '<span class="level">should</span> '
     lines = [
         f'<article class="card {tone}" id="{escape(row["check"])}">',
-        f"<h3><code>{escape(row['check'])}</code> <small>{escape(', '.join(row['clauses']))}</small></h3>",
+        f"<h3><code>{escape(row['check'])}</code> {level}<small>{escape(', '.join(row['clauses']))}</small></h3>",
     ]
-    if row["level"] == "should":
-        lines.append("<p>A sink should do this; it does not have to.</p>")
     if known:
-        lines.append(f'<p class="known">Known {escape(known)}</p>')
-    if row["outcome"] == COULD_NOT_RUN:
-        lines.append(f"<p>Could not run: {escape(row['reason'])}</p>")
-    lines += [_finding(finding) for finding in findings[:3]]
-    rest = findings[3:]
+        lines.append(f'<p class="known">{escape(_sentence(known))}</p>')
+    lines += [_finding(finding) for finding in findings[:_SHOWN]]
+    rest = findings[_SHOWN:]
     if rest:
-        more = row["findings_in_all"] - 3
-        lines.append(f"<details><summary>{more} more findings</summary>{''.join(map(_finding, rest))}</details>")
-    lines.append(f'<p class="again">See it again: <code>{escape(reproduction(document, row["check"]))}</code></p>')
+        more = row["findings_in_all"] - _SHOWN
+        word = "finding" if more == 1 else "findings"
+        lines.append(f"<details><summary>{more} more {word}</summary>{''.join(map(_finding, rest))}</details>")
+    lines.append(_again(document, row))
     return "\n".join(lines) + "\n</article>"
 
 
+def _again(document: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    return f'<p class="again"><code>{escape(reproduction(document, row["check"]))}</code></p>'
+
+
+def _stuck(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the checks that could not run, grouped by their reason: it is usually the same for many."""
+    if not rows:
+        return ""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        groups.setdefault(row["reason"], []).append(row["check"])
+    cards = [
+        f'<article class="card warn">\n<p>{escape(_sentence(reason))}</p>\n<p class="names">'
+        + " ".join(f"<code>{escape(check)}</code>" for check in checks)
+        + f'</p>\n<p class="again"><code>{escape(reproduction(document, checks[0]))}</code></p>\n</article>'
+        for reason, checks in groups.items()
+    ]
+    return f"<section>\n<h2>Could not run <small>{len(rows)}</small></h2>\n" + "\n".join(cards) + "\n</section>"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _finding(finding: Mapping[str, Any]) -> str:
+    message = f'<p>{escape(finding["message"])} <span class="loss">{escape(finding["loss"])}</span></p>'
     pairs = [("expected", finding["expected"]), ("seen", finding["seen"]), ("where", finding["where"])]
-    shown = "".join(f"<dt>{key}</dt><dd><code>{escape(value)}</code></dd>" for key, value in pairs if value)
-    return (
-        f'<div class="finding"><p>{escape(finding["message"])} <span class="loss">{escape(finding["loss"])}</span></p>'
-        f"<dl>{shown}</dl></div>"
+    # What the sentence says already is not said again.
+    shown = "".join(
+        f"<dt>{key}</dt><dd><code>{escape(value)}</code></dd>"
+        for key, value in pairs
+        if value and value not in finding["message"]
     )
+    return f'<div class="finding">{message}{f"<dl>{shown}</dl>" if shown else ""}</div>'
 
 
 def reproduction(document: Mapping[str, Any], check: str) -> str:
@@ -148,7 +200,9 @@ def reproduction(document: Mapping[str, Any], check: str) -> str:
     if reference is None:
         return f"torchlens-conformance explain {check}"
     reader = f" --reader {reference['reader']}" if reference["reader"] else ""
-    return f"torchlens-conformance certify {reference['target']}{reader} --check {check}"
+    profile = document["profile"]["id"]
+    named = "" if profile == DEFAULT_PROFILE else f" --profile {profile}"
+    return f"torchlens-conformance certify {reference['target']}{reader}{named} --check {check}"
 
 
 def _capabilities(document: Mapping[str, Any]) -> str:

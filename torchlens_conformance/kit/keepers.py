@@ -91,7 +91,7 @@ def sweep() -> None:
         except ChildProcessError:
             return
         if not ended:
-            for pid in _children():
+            for pid in children_of(os.getpid()):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.001)
@@ -211,13 +211,13 @@ def _collect(descriptors: list[int], values: dict[int, Any]) -> None:
             values.update(unpackers[descriptor].take(content))
 
 
-def _children() -> list[int]:
-    me = os.getpid()
+def children_of(parent: int) -> list[int]:
+    """Return the ids of the processes that a single-threaded process started or that fell to it."""
     try:
-        with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as pids:
+        with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as pids:
             return [int(pid) for pid in pids.read().split()]
     except OSError:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent_of(name) == me]
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent_of(name) == parent]
 
 
 def _parent_of(pid: str) -> int:

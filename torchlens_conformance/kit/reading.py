@@ -12,7 +12,7 @@ from typing import Any
 
 from ..protocol import POINT_CLASSES
 from .model import ReadBack
-from .processes import Channel, Limits, Outcome, run_child
+from .processes import Channel, Limits, Outcome, run_child, show_stack_on_request
 
 FRESH, FORKED, SAME = "fresh process", "forked process", "same process"
 """How a place was read."""
@@ -106,6 +106,7 @@ def fresh_main(arguments: list[str]) -> None:
             read = getattr(read, part)
     except Exception:
         os._exit(CANNOT_IMPORT)
+    show_stack_on_request()
     channel = Channel(int(descriptor))
     _read_and_tell(read, Path(place), channel)
     channel.send("done")

@@ -25,7 +25,14 @@ _UNSTEADY = (
     # Of objects only: the bits of a number are shown in hexadecimal too, and are the same each time.
     (re.compile(r"\bat 0x[0-9a-fA-F]{6,}\b"), "at 0x..."),
     (re.compile(r"\bconformance-\w{8}\b"), "conformance-..."),
+    (re.compile(r"\bplace-[0-9a-f]{8}\b"), "place-..."),
     (re.compile(r"\bpid[ =]\d+", re.IGNORECASE), "pid ..."),
+    # What TensorBoard and wandb call their files: by time, host, process and chance.
+    (re.compile(r"\bevents\.out\.tfevents\.[\w.-]+"), "events.out.tfevents..."),
+    (re.compile(r"\boffline-run-\d{8}_\d{6}-\w+"), "offline-run-..."),
+    (re.compile(r"\brun-\w{8}\.wandb\b"), "run-....wandb"),
+    (re.compile(r"\bRun \(\w{8}\)"), "Run (...)"),
+    (re.compile(r"(?<=/)tmp\w{8}(?:wandb-media)?(?=/)"), "tmp..."),
 )
 
 

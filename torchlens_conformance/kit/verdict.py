@@ -116,7 +116,7 @@ def _nonconformant(evidence: Evidence) -> tuple[str, str] | None:
     ]
     sentences = []
     if unwired:
-        sentences.append(f"The wiredness probe did not hold: {unwired[0].seen}.")
+        sentences.append(f"The wiredness probe did not hold: {unwired[0].seen.rstrip('.')}.")
     if failed:
         number = f"{len(failed)} of {evidence.counts['expected']} checks"
         sentences.append(f"{number} failed: {_named(failed)}.")

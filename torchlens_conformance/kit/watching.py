@@ -30,6 +30,8 @@ SHOW_STACK = signal.SIGUSR2
 
 _TAIL = 4096
 _MOST_CALLS = 4
+_STACK, _STACK_HEAD = 1 << 18, "Stack (most recent call first):"
+# A stack may be long, and its innermost calls stand first.
 _TICK = 0.05
 _BLOCK = 1 << 20
 _LAST_WORDS = 0.3
@@ -162,7 +164,8 @@ class Watcher:
                 pass
         if self.asked:
             self.outcome.ended = self.outcome.ended or TIMED_OUT
-            self.outcome.output += hung_where(self.outcome.output)
+            said, _, stack = self.outcome.output.rpartition(_STACK_HEAD)
+            self.outcome.output = said + hung_where(stack)
         self.outcome.ended = self.outcome.ended or _how(status, self.outcome.records)
         return True
 
@@ -186,7 +189,8 @@ class Watcher:
 
     def _take_output(self, content: bytes) -> None:
         self.outcome.printed += len(content)
-        self.outcome.output = (self.outcome.output + content[-_TAIL:].decode("utf-8", "replace"))[-_TAIL:]
+        most = _STACK if self.asked else _TAIL
+        self.outcome.output = (self.outcome.output + content[-most:].decode("utf-8", "replace"))[-most:]
         if self.outcome.printed > self.limits.output and not self.done:
             self._kill(f"{CAPPED[1]}{self.limits.output >> 20} MB")
 
@@ -212,9 +216,8 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (\S+)$', re.MULTILINE)
 _OURS = os.path.dirname(__file__)
 
 
-def hung_where(output: str) -> str:
-    """Return a line that says where a child hung, from the stack that it printed last; empty when it printed none."""
-    stack = output.rpartition("(most recent call first):")[2]
+def hung_where(stack: str) -> str:
+    """Return a line that says where a child hung, from the stack that it printed; empty when there is none in it."""
     frames = [match.groups() for match in _FRAME.finditer(stack)]
     calls = [
         f"{name} ({os.path.basename(file)}, line {line})"

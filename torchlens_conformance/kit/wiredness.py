@@ -27,7 +27,8 @@ from ..protocol import (
 )
 from .corpus import SMALL, ordinary_points
 from .model import ACKNOWLEDGED, ControlResult, Transcript
-from .processes import OK, Limits
+from .patience import Patience
+from .processes import OK, TIMED_OUT, Limits
 from .scenarios import Setting
 from .scenarios.driving import Driver, drive
 from .subject import Subject
@@ -97,16 +98,21 @@ def _value(point: Point) -> object:
     return point
 
 
-def run_probe(subject: Subject, *, timeout: float = 20.0) -> ControlResult:
-    """Write the altered stream into the subject's sink, read it back, and say whether it came back altered."""
+def run_probe(subject: Subject, *, timeout: float = 20.0, patience: Patience | None = None) -> ControlResult:
+    """Write the altered stream into the subject's sink, read it back, and say whether it came back altered.
+
+    Args:
+        subject: The sink under certification.
+        timeout: Seconds for each process of it.
+        patience: The patience with it; whoever runs it again hands it on.
+    """
     nonce = "w" + secrets.token_hex(6)
     points, changed = probe_points(nonce, secrets.randbelow(2**16 - 1) + 1)
+    limits = Limits(timeout=timeout, patience=patience or Patience())
     folder = Path(tempfile.mkdtemp(prefix="conformance-"))
     try:
         folder.chmod(0o711)
-        setting = Setting(
-            subject=subject, folder=folder, size=SMALL, nonce=nonce, limits=Limits(timeout=timeout), fresh=True
-        )
+        setting = Setting(subject=subject, folder=folder, size=SMALL, nonce=nonce, limits=limits, fresh=True)
         place = setting.place()
         transcript = drive("wiredness", setting, points, lambda driver: _write(driver, place), read=place)
     finally:
@@ -132,9 +138,28 @@ def judge_probe(transcript: Transcript, changed: Mapping[str, Point]) -> Control
         lost = [word for word, point in changed.items() if word in words and not reports(read or (), point)]
         if lost:
             seen = f"one value of each was altered, and the reader does not report it: {', '.join(lost)}"
+            seen += _not_taken(transcript, changed, lost)
         elif not words:
             seen = "no capability is declared, so there was nothing to alter"
     return ControlResult(WIREDNESS, _WANTED, seen or "reported them", seen is None)
+
+
+def _not_taken(transcript: Transcript, changed: Mapping[str, Point], lost: Sequence[str]) -> str:
+    """Say why an altered value was not there to be reported: the sink did not take it."""
+    points = [changed[word] for word in lost]
+    for call in transcript.calls:
+        if call.point in points and call.outcome != ACKNOWLEDGED:
+            return f" (the sink did not take it: {call.name} raised {call.exception})"
+    return ""
+
+
+def _early_end(transcript: Transcript) -> str:
+    last = transcript.calls[-1].name if transcript.calls else None
+    after = "before any call returned" if last is None else f"after {last} had returned"
+    said = "".join(f". {line}" for line in transcript.output.strip().splitlines()[-1:])[:500].rstrip(".")
+    if transcript.ended == TIMED_OUT:
+        return f"the sink hung, {after}{said}"
+    return f"the process that drove the sink ended early, {after}: {transcript.ended}"
 
 
 def _trouble(transcript: Transcript) -> str | None:
@@ -142,7 +167,7 @@ def _trouble(transcript: Transcript) -> str | None:
     if opened and opened[0].outcome != ACKNOWLEDGED:
         return f"the sink could not be opened: {opened[0].exception or opened[0].code}"
     if transcript.ended != OK:
-        return f"the process that drove the sink ended early: {transcript.ended}"
+        return _early_end(transcript)
     read = transcript.read
     if read is None or read.points is None:
         return f"the reader gave nothing: {read.error if read is not None else 'it was not run'}"

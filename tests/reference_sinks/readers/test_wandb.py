@@ -14,10 +14,11 @@ import pytest
 pytest.importorskip("wandb")
 
 from reference_sinks.readers import ReadResult, read_wandb
-from reference_sinks.readers.wandb import read_wandb_notices
+from reference_sinks.readers.wandb import read_wandb_notices, wandb_run_has_ended
+from reference_sinks.readers.wandb_records import NotARecord, parse_record
 from torchlens_conformance.protocol import HistogramPoint, Refusal, ScalarPoint, TextPoint
 
-from .wandb_logs import HEADER, framed, placed_by_second_reading, row, run_file
+from .wandb_logs import HEADER, framed, placed_by_second_reading, raw_records, row, run_file
 
 
 def refused(path: Path, **arguments: Any) -> Refusal:
@@ -201,22 +202,90 @@ def test_older_and_odd_rows_are_read_or_told(tmp_path: Path) -> None:
     assert result.notes == ("histograms with packed edges: 1",) and result.closed is False
 
 
-def test_a_missing_package_names_its_extra(program: Callable[..., Any], tmp_path: Path) -> None:
-    """Without wandb the reader refuses and names the extra; a path is judged first (PROT-9)."""
-    (tmp_path / "run.wandb").write_bytes(HEADER)
+def test_no_package_of_wandb_is_needed(stored_run: Any, program: Callable[..., Any]) -> None:
+    """A run is read where wandb is not installed; a missing path refuses as ever (WANDB-1, PROT-9)."""
     finished = program(
         """
 import json, sys
 sys.modules["wandb"] = None
 from reference_sinks.readers import read_wandb
 from torchlens_conformance.protocol import Refusal
-told = []
-for place in ("run.wandb", "none"):
-    try:
-        read_wandb(place)
-    except Refusal as refusal:
-        told += [refusal.code, refusal.fields.get("extra")]
+told = [len(read_wandb(sys.argv[1]).points)]
+try:
+    read_wandb("none")
+except Refusal as refusal:
+    told.append(refusal.code)
 print(json.dumps(told))
-"""
+""",
+        str(stored_run.folder),
     )
-    assert finished.printed == ["tracker_sink_unavailable", "wandb", "reader_path_missing", None]
+    assert finished.printed == [len(read_wandb(stored_run.folder).points), "reader_path_missing"]
+
+
+@pytest.mark.parametrize("name", ["stored_run", "relay_run"])
+def test_records_parse_as_wandbs_own_messages_do(name: str, request: pytest.FixtureRequest) -> None:
+    """Every record of a run says the same to this package and to the messages of the installed wandb (WANDB-1)."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data = run_file(request.getfixturevalue(name).folder).read_bytes()
+    kinds = set()
+    for payload in raw_records(data):
+        ours, theirs = parse_record(payload), Record()
+        theirs.ParseFromString(payload)
+        kind = theirs.WhichOneof("record_type")
+        kinds.add(kind)
+        assert (ours.history is not None, ours.is_exit, ours.follows_tensorboard) == (
+            kind == "history",
+            kind == "exit",
+            kind == "tbrecord",
+        )
+        assert ours.files == tuple(item.path for item in theirs.files.files)
+        if ours.history is not None:
+            row = theirs.history
+            assert ours.history.step == (row.step.num if row.HasField("step") else None)
+            assert ours.history.items == tuple(
+                (tuple(item.nested_key) or (item.key,), item.value_json) for item in row.item
+            )
+    assert {"history", "exit"} <= kinds
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x12",
+        b"\x12\x05ab",
+        b"\x0b",
+        b"\x00",
+        b"\xff" * 11,
+        b"\x10\x01",
+        row({"a": "1"}, 1)[:-3],
+        b"\x12\x04\n\x02\n\xff",
+    ],
+)
+def test_what_is_no_record_is_told(payload: bytes) -> None:
+    """A cut, a group, a field without number, a long number, a number for a message: none is a record (FID-1)."""
+    with pytest.raises(NotARecord):
+        parse_record(payload)
+
+
+def test_negative_steps_are_read_as_such() -> None:
+    """A negative number of protobuf is its two's complement (WANDB-1)."""
+    history = parse_record(row({"a": "1"}, -5)).history
+    assert history is not None and history.step == -5
+
+
+def test_the_end_of_a_run_is_seen_from_its_last_blocks(stored_run: Any, killed_run: Any, tmp_path: Path) -> None:
+    """A finished run has ended, a killed one has not, nor one that lacks its last byte (WANDB-1)."""
+    assert wandb_run_has_ended(stored_run.folder)
+    assert not wandb_run_has_ended(killed_run.folder)
+    whole = run_file(stored_run.folder).read_bytes()
+    cut = tmp_path / "run-cut.wandb"
+    cut.write_bytes(whole[:-1])
+    assert len(whole) > 3 * 32 * 1024 and not wandb_run_has_ended(cut)
+    # A record that begins in front of the last two blocks, and one right at the start.
+    exit_record = b"\x92\x01\x00"
+    for payloads, ended in (((b"\x22" + b"\xa0\x8d\x06" + bytes(100_000), exit_record), True), ((exit_record,), True)):
+        cut.write_bytes(framed(*payloads))
+        assert wandb_run_has_ended(cut) is ended
+    cut.write_bytes(HEADER)
+    assert not wandb_run_has_ended(cut)

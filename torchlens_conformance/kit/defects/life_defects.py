@@ -81,14 +81,17 @@ class FlushDoesNothing(PlainSink):
 class TornOnKill(PlainSink):
     """A long line is written in two pieces, and the reader falls over a torn one."""
 
+    _torn = 0
+
     def append(self, line: bytes) -> None:
-        """Write the halves of a long line apart, with time between them to be killed in."""
-        if len(line) < _LONG:
+        """Write the halves of the first long lines apart, with time between them to be killed in."""
+        self._torn += len(line) >= _LONG
+        if len(line) < _LONG or self._torn > 3:
             super().append(line)
             return
         before, half = self._size, len(line) // 2
         super().append(line[:half])
-        time.sleep(0.02)
+        time.sleep(0.15)
         try:
             super().append(line[half:])
         except Refusal:
@@ -283,7 +286,7 @@ class SlowsDown(PlainSink):
         """Count up to a number that grows with the fourth power of what was written: cheap at first, dear at last."""
         super().append(line)
         self._taken += 1
-        sum(range(20_000 * self._taken**4 // 20_000**4))
+        sum(range(12_000 * self._taken**4 // 20_000**4))
 
 
 LIFE_DEFECTS: tuple[Defect, ...] = (

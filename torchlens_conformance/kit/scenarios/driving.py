@@ -27,6 +27,7 @@ class Setting:
         nonce: Letters and digits that stand in every tag.
         limits: What each child may take.
         fresh: Whether places are read in a fresh interpreter, where the reader can be imported.
+        about: For the scenario ``plain``: the scenarios whose points it sends; all of them when None.
     """
 
     subject: Subject
@@ -35,6 +36,7 @@ class Setting:
     nonce: str
     limits: Limits = field(default_factory=Limits)
     fresh: bool = False
+    about: frozenset[str] | None = None
 
     def place(self, name: str = "place") -> Path:
         """Return a new, empty folder."""

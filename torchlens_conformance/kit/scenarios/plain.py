@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from ...protocol import Point
 from ..corpus import ordinary_points
 from ..model import Transcript
@@ -17,17 +19,26 @@ def plain(setting: Setting) -> Transcript:
     Clause: PROT-1.
     """
     place = setting.place()
-    return drive("plain", setting, plain_points(setting.nonce, setting.size), write_all_of(place), read=place)
+    points = plain_points(setting.nonce, setting.size, about=setting.about)
+    return drive("plain", setting, points, write_all_of(place), read=place)
 
 
-def plain_points(nonce: str, size: str) -> tuple[Point, ...]:
-    """Return the points, steps never falling; what has no step comes first."""
-    points = (
-        *ordinary_points(nonce),
-        *ordinary_points(nonce + "s"),
-        *large_points(nonce),
-        *bulky_points(nonce),
-        *room_points(nonce),
-        *thread_points(nonce, thread_rounds(size)),
-    )
+def plain_points(nonce: str, size: str, *, about: frozenset[str] | None = None) -> tuple[Point, ...]:
+    """Return the points, steps never falling; what has no step comes first.
+
+    Args:
+        nonce: Letters and digits that stand in every tag.
+        size: ``small`` or ``full``.
+        about: The scenarios whose points are wanted; all of them when None.
+    """
+    special: dict[str, Callable[[], Iterable[Point]]] = {
+        "spawn": lambda: ordinary_points(nonce + "s"),
+        "kill-inside": lambda: large_points(nonce),
+        "full-disk": lambda: (*bulky_points(nonce, size), *room_points(nonce)),
+        "threads": lambda: thread_points(nonce, thread_rounds(size)),
+    }
+    points = list(ordinary_points(nonce))
+    for scenario, more in special.items():
+        if about is None or scenario in about:
+            points += more()
     return tuple(sorted(points, key=lambda point: getattr(point, "step", -1)))

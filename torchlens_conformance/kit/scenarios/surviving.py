@@ -57,7 +57,7 @@ def kill_inside(setting: Setting) -> Transcript:
     Some points are emitted and flushed before. A thread of the child kills its own process while the main thread emits
     one large point after another. Facts: ``parts``, a transcript for each delay. Clause: PROT-10.
     """
-    delays = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04) if setting.size == FULL else (0.001, 0.006)
+    delays = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04) if setting.size == FULL else (0.001, 0.03)
     early = ordinary_points(setting.nonce)[:16]
     early_set = set(map(id, early))
     points = (*early, *large_points(setting.nonce))
@@ -144,7 +144,8 @@ def full_disk(setting: Setting) -> Transcript:
 
     An honest stand-in: a real full disk needs a file system of its own and rights that a certification does not have.
     The limit makes a write past a size fail with ``EFBIG`` where a full disk says ``ENOSPC``; ``SIGXFSZ`` is ignored,
-    so that the write fails and the process lives. A sink that maps files into memory does not meet it. After three
+    so that the write fails and the process lives. A sink that maps files into memory does not meet it, nor does one
+    that lets a process write which was running before (wandb's service). After three
     refusals and a flush the limit is lifted, and some more points are emitted.
     Facts: ``limit``, bytes that a file may have. Clause: PROT-10.
     """
@@ -176,7 +177,7 @@ def full_disk(setting: Setting) -> Transcript:
         driver.call(sink, "close", note="room again")
         driver.read_back(place)
 
-    return drive("full-disk", setting, (*early, *bulky_points(setting.nonce), *later), work, read=place)
+    return drive("full-disk", setting, (*early, *bulky_points(setting.nonce, setting.size), *later), work, read=place)
 
 
 def _fill_disk(place: Path) -> int:
@@ -202,10 +203,13 @@ def room_points(nonce: str) -> tuple[Point, ...]:
     )
 
 
-def bulky_points(nonce: str) -> list[Point]:
-    """Return points that no compressor makes small, some 40 kB of each kind a round, 12 rounds."""
+def bulky_points(nonce: str, size: str) -> list[Point]:
+    """Return points that no compressor makes small, some 40 kB of each kind a round, more rounds of them in full size.
+
+    The sinks of small size are those of the controls, which carry every kind: few rounds fill their disk.
+    """
     points: list[Point] = []
-    for step in range(60, 72):
+    for step in range(60, 72 if size == FULL else 64):
         raw = scattered(f"{nonce} {step}", 40_000)
         text = raw[:20_000].hex()
         numbers = memoryview(raw[:8192]).cast("I")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,10 @@ class RunOwner:
         from reference_sinks import WandbSink
 
         settings = wandb.Settings(x_disable_stats=True, x_disable_meta=True, console="off")
-        self._run = wandb.init(
-            mode="offline", dir=str(place), project="conformance", settings=settings, reinit="create_new"
-        )
+        with _temporary_files_in(place):
+            self._run = wandb.init(
+                mode="offline", dir=str(place), project="conformance", settings=settings, reinit="create_new"
+            )
         self._owner = os.getpid()
         self._finished = False
         self._sink = WandbSink(self._run)
@@ -57,13 +59,21 @@ class RunOwner:
 
         Raises ``tracker_sink_write_failed`` when wandb does not write the end of the file in time.
         """
-        self._sink.close()
+        try:
+            self._sink.close()
+        finally:
+            folder = self._finish()
+        if folder is not None:
+            _wait_for_the_end(folder)
+
+    def _finish(self) -> Path | None:
+        """Finish the run if that is still to be done, and return its folder."""
         if os.getpid() != self._owner or self._finished:
-            return
+            return None
         self._finished = True
         folder = Path(self._run.dir).parent
         self._run.finish()
-        _wait_for_the_end(folder)
+        return folder
 
 
 def _require_writable(place: Path) -> None:
@@ -75,6 +85,20 @@ def _require_writable(place: Path) -> None:
             remedy="Give wandb.init(dir=...) a folder that can be written.",
             path=str(place),
         )
+
+
+@contextmanager
+def _temporary_files_in(place: Path) -> Iterator[None]:
+    """Let wandb's service, which is started here, keep its sockets in ``place``: what is killed leaves them behind."""
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(place)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
 
 
 def _wait_for_the_end(folder: Path) -> None:
