@@ -45,8 +45,7 @@ def ask(engine: Engine, laws: Sequence[Law] = LAWS, *, workers: int = 2) -> tupl
 
 def import_once() -> None:
     """Import here what each forked child would import for itself, which takes longer than most scenarios."""
-    for name in ("torch", "torch._dynamo", "hypothesis.stateful"):
-        # Without Hypothesis the scenario that needs it says so.
+    for name in ("torch", "torch._dynamo"):
         with suppress(ImportError):
             import_module(name)
 

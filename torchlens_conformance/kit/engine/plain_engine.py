@@ -141,6 +141,9 @@ class PlainSession:
             if self.ask.step is None:
                 refuse("watch_step_source_missing", "Use watch.step(n), step= or a framework callback.")
             self.enter(self.ask.step(), None, False)
+        if self.is_repeated(optimizer):
+            self.skips.append(("boundary_repeated", self.open))
+            return None
         held = Held(optimizer, self.scaler.factor(optimizer), self.scaler.overflowed(optimizer))
         self.boundaries.append(held)
         held.parameters = {leaf: p.detach().double().clone() for leaf, p in self.sites_of(optimizer).items()}
@@ -160,11 +163,16 @@ class PlainSession:
             return args, {**kwargs, "closure": counted}
         return (args[0], counted), kwargs
 
+    def is_repeated(self, optimizer: Any) -> bool:
+        """Say whether it stepped in this scope already: a series has one point a step, of the first boundary."""
+        return any(held.optimizer is optimizer for held in self.boundaries)
+
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Measure what the step did. Clause: STAT-4."""
         held = self.boundaries[-1]
-        for leaf, parameter in self.sites_of(optimizer).items():
-            held.updates[leaf] = self.update(held, leaf, parameter, optimizer)
+        if not held.updates:
+            for leaf, parameter in self.sites_of(optimizer).items():
+                held.updates[leaf] = self.update(held, leaf, parameter, optimizer)
         if self.ask.step is not None:
             self.leave()
 

@@ -15,6 +15,9 @@ OK: str | None = None
 ANY_REFUSAL = "any refusal"
 """It is refused, by whatever code."""
 
+INVALID_STEPS = (-1, 2.0, True, 2**63, "3", None)
+"""Steps that no engine may take."""
+
 EVERY = 3
 """The cadence of the sessions that scripts drive."""
 

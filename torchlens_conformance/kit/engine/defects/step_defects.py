@@ -192,9 +192,22 @@ class DoubleHooks(PlainSession):
         """Set them twice."""
         return [*super().install(optimizer), *super().install(optimizer)]
 
+    def is_repeated(self, optimizer: Any) -> bool:
+        """Take what the second hook says for another boundary."""
+        return False
+
+
+class TakesEveryBoundary(PlainSession):
+    """Sends rows again when an optimizer steps twice in one scope."""
+
+    def is_repeated(self, optimizer: Any) -> bool:
+        """Never notice."""
+        return False
+
 
 STEP_DEFECTS = (
     planted("own-counter", OwnCounter, "step.machine"),
+    planted("takes-every-boundary", TakesEveryBoundary, "step.machine"),
     planted("own-axis", OwnAxis, "step.cadence"),
     planted("repeats-step", RepeatsStep, "step.increasing"),
     planted("takes-float", TakesFloat, "step.scopes"),

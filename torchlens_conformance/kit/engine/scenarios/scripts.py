@@ -1,4 +1,4 @@
-"""Scripts of single operations on a session: fixed ones by topic, and those that Hypothesis finds."""
+"""Scripts of single operations on a session: fixed ones by topic, and those that a walk at random finds."""
 
 from __future__ import annotations
 
