@@ -173,13 +173,23 @@ def write_report(document: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     from .html import report_page
     from .junit import junit_xml
 
+    return write_texts(
+        folder,
+        {
+            "report.json": canonical(document),
+            "report.html": report_page(document),
+            "junit.xml": junit_xml(document),
+            "badge.json": canonical(badge(document)),
+        },
+    )
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> dict[str, Path]:
+    """Write texts by file name into ``folder``, made when missing; return the path of each by its name.
+
+    Raises ``OSError`` when the folder cannot be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {
-        "report.json": canonical(document),
-        "report.html": report_page(document),
-        "junit.xml": junit_xml(document),
-        "badge.json": canonical(badge(document)),
-    }
     paths = {}
     for name, text in texts.items():
         paths[name] = folder / name

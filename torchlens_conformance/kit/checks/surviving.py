@@ -43,10 +43,9 @@ def _nothing_settled(part: Transcript, name: str) -> list[Finding]:
 
 
 def _judge_full_disk(transcripts: Mapping[str, Transcript], transcript: Transcript) -> Sequence[Finding]:
-    findings = untyped_findings(transcript.calls)
-    findings += unreadable(transcript)
-    findings += _nothing_settled(transcript, "on a full disk")
-    if not unreadable(transcript):
+    nothing_read = unreadable(transcript)
+    findings = untyped_findings(transcript.calls) + nothing_read + _nothing_settled(transcript, "on a full disk")
+    if not nothing_read:
         findings += damage(transcripts, transcript, where=" on a full disk", only_settled=True)
     return findings
 

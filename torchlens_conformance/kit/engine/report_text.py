@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import COULD_NOT_RUN, FAILED, NOT_DECLARED
-from ..report import canonical
+from ..report import canonical, write_texts
 
 _SHOWN = 3
 
@@ -63,16 +63,11 @@ def write_engine_report(document: Mapping[str, Any], folder: Path) -> dict[str, 
 
     Raises ``OSError`` when the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {
-        "report.json": canonical(document),
-        "report.txt": "\n".join(report_lines(document)) + "\n",
-        "table.md": as_table(document),
-    }
-    paths = {}
-    for name, text in texts.items():
-        paths[name] = folder / name
-        part = folder / f"{name}.part"
-        part.write_text(text, encoding="utf-8")
-        part.replace(paths[name])
-    return paths
+    return write_texts(
+        folder,
+        {
+            "report.json": canonical(document),
+            "report.txt": "\n".join(report_lines(document)) + "\n",
+            "table.md": as_table(document),
+        },
+    )
