@@ -214,6 +214,15 @@ def test_a_refused_hard_point_passes_and_is_told() -> None:
     assert "1 legal points were refused" in result.reason
 
 
+def test_fewer_points_of_scale_are_told() -> None:
+    """A slow sink that passes on fewer points has that beside its result, and only there (PROT-10)."""
+    fewer = {**PERFECT, "scale": fact(wanted=200_000)(PERFECT["scale"])}
+    result = ask(get_check("scale.cost"), fewer, ALL_WORDS)
+    assert result.outcome == PASSED and "20,000 points in place of 200,000" in result.reason
+    assert ask(get_check("scale.cost"), PERFECT, ALL_WORDS).reason == ""
+    assert ask(get_check("order.kept"), fewer, ALL_WORDS).reason == ""
+
+
 def test_refusing_everything_is_no_way_to_pass() -> None:
     """A sink that advertises scalars and refuses them all fails with loss "refused" (PROT-1)."""
     whole = PERFECT["round-trip"]

@@ -44,6 +44,13 @@ def test_a_changed_value_step_or_tag_is_paired() -> None:
         assert matching.missing == matching.extra == ()
 
 
+def test_a_shifted_series_is_paired_by_content() -> None:
+    """A series that comes back one step late shows changed steps and no changed values (POINT-3)."""
+    sent: list[Point] = [ScalarPoint("a", step, step / 3.0) for step in range(4)]
+    late: list[Point] = [ScalarPoint("a", step + 1, step / 3.0) for step in range(4)]
+    assert match_points(sent, [ACKNOWLEDGED] * 4, late).pairs == ((0, 0), (1, 1), (2, 2), (3, 3))
+
+
 def test_a_refused_point_that_came_back_is_extra() -> None:
     """What a sink refuses it does not write (PROT-9)."""
     sent: list[Point] = [ScalarPoint("a", step, step / 3.0) for step in range(2)]
