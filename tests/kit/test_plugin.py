@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 _MODULE = """
 import pytest
@@ -70,6 +72,38 @@ def test_skips_are_no_success(tmp_path: Path) -> None:
     code, text = run(tmp_path, mark="pytestmark = pytest.mark.skip(reason='later')")
     assert code == 1
     assert "incomplete, no certificate" in text
+
+
+def test_fixture_that_skips(tmp_path: Path) -> None:
+    """A module whose autouse fixture skips runs nothing, and gets a verdict that says so (PROT-1)."""
+    fixture = "@pytest.fixture(autouse=True)\ndef later():\n    pytest.skip('later')\n"
+    code, text = run(tmp_path, mark=fixture)
+    assert code == 1
+    assert "test_it.py::test_sink: incomplete, no certificate: none of its 38 checks ran" in text
+    assert "passed" not in text.splitlines()[-1]
+
+
+def test_fixtures_of_the_module_hold(tmp_path: Path) -> None:
+    """What a module's fixture sets up is there for the items, and taken down after them (PROT-1)."""
+    fixture = (
+        "@pytest.fixture(autouse=True, scope='module')\ndef told():\n"
+        "    open('up', 'w').close()\n    yield\n    open('down', 'w').close()\n"
+    )
+    code, _ = run(tmp_path, "-k", "surface.words", mark=fixture)
+    assert code == 0
+    assert (tmp_path / "up").exists() and (tmp_path / "down").exists()
+
+
+@pytest.mark.parametrize("xdist", [False, True])
+@pytest.mark.parametrize(
+    "skip", ["pytest.skip('later', allow_module_level=True)", "pytest.importorskip('no_such_tracker')"]
+)
+def test_module_that_skips_itself(tmp_path: Path, skip: str, xdist: bool) -> None:
+    """A module that skips itself whole does not end as a success, and a verdict names the reason (PROT-1)."""
+    code, text = run(tmp_path, mark=skip, xdist=xdist)
+    assert code == 1
+    assert text.count("test_it.py: incomplete, no certificate: the module skipped itself") == 1
+    assert ("later" if "later" in skip else "no_such_tracker") in text.split("skipped itself")[1]
 
 
 def test_unused_plugin_imports_nothing(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .patience import Patience
 from .profiles import DEFAULT_PROFILE, get_profile
 from .subject import Subject
 
@@ -65,6 +66,7 @@ class Runs:
         self.bound = bound
         self.nonce = "n" + secrets.token_hex(6)
         self._seen = spelled(bound.subject, bound.profile.words)
+        self._patience = Patience()
         self._transcripts: dict[str, Transcript] = {}
         self._words: Sequence[str] | None = None
 
@@ -90,7 +92,7 @@ class Runs:
         """Run the wiredness probe."""
         from .wiredness import run_probe
 
-        return run_probe(self._seen)
+        return run_probe(self._seen, patience=self._patience)
 
     def controls(self) -> tuple[ControlResult, ...]:
         """Run the controls."""
@@ -107,7 +109,13 @@ class Runs:
     def _run(self, scenarios: Sequence[str]) -> None:
         from .checking import run_checks
 
-        outcome = run_checks(self._seen, checks=[_nothing_asked(scenarios)], size="full", nonce=self.nonce)
+        outcome = run_checks(
+            self._seen,
+            checks=[_nothing_asked(scenarios)],
+            size="full",
+            nonce=self.nonce,
+            patience=self._patience,
+        )
         self._transcripts.update(outcome.transcripts)
         self._words = outcome.words if outcome.words is not None else self._words
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .model import CheckResult, ControlResult
 
 _ATTRIBUTE = "torchlens_certification"
+_UNCOLLECTED = "torchlens_uncollected"
 _MODULE = "torchlens_conformance.kit.certification"
 _CONTROLS, _WIREDNESS = "controls", "wiredness"
 _MOST_SHOWN = 4
@@ -45,14 +46,19 @@ class CertificationCollector(pytest.Collector):
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the controls, the wiredness probe, and every check of the profile."""
         for name in (_CONTROLS, _WIREDNESS, *self.bound.profile.levels):
-            yield CertificationItem.from_parent(self, name=name)
+            # Each is a function, so that the marks and fixtures of the module hold for it, one that skips as well.
+            yield CertificationItem.from_parent(self, name=name, callobj=_an_item)
+
+
+def _an_item() -> None:
+    """Stand for the function of a test: what an item runs is in its ``runtest``."""
 
 
 class CheckFailed(Exception):
     """What a check or control found wrong, as text."""
 
 
-class CertificationItem(pytest.Item):
+class CertificationItem(pytest.Function):
     """One check, or the controls, or the wiredness probe."""
 
     parent: CertificationCollector
@@ -105,7 +111,7 @@ class CertificationItem(pytest.Item):
         """Show what was found, without a traceback of ours."""
         if isinstance(excinfo.value, CheckFailed):
             return f"{excinfo.value}\n\nagain: pytest '{self.nodeid}'"
-        return super().repr_failure(excinfo, style)
+        return super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[Any, int, str]:
         """Name the file and the item."""
@@ -167,6 +173,24 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, A
         setattr(outcome.get_result(), _ATTRIBUTE, {**payload, "skipped": item.name})
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, None]:
+    """Let the report of a module that skipped itself say that a subject was to be certified there."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and isinstance(collector, pytest.Module) and _would_certify(collector):
+        setattr(report, _UNCOLLECTED, str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else "skipped")
+
+
+def _would_certify(module: pytest.Module) -> bool:
+    """Say whether a module's text binds a subject; it may have skipped itself before that line was reached."""
+    try:
+        text = module.path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return "torchlens_conformance" in text and "certification(" in text
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the results where the report hook finds them."""
@@ -193,12 +217,20 @@ class _Meeting:
         if "skipped" in payload:
             found["skipped"].append(payload["skipped"])
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a module that would certify a subject and skipped itself: no subject gets away without a verdict."""
+        reason = getattr(report, _UNCOLLECTED, None)
+        if reason is not None:
+            line = f"incomplete, no certificate: the module skipped itself before anything was checked ({reason})"
+            self.gathered[report.nodeid] = {"lines": [line], "skipped": [report.nodeid]}
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Judge every certification; one whose items were skipped does not end as a success."""
         from_skips = False
         for found in self.gathered.values():
-            _judge(found)
+            if "payloads" in found:
+                _judge(found)
             from_skips = from_skips or bool(found["skipped"])
         if from_skips and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

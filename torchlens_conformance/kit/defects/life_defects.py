@@ -176,6 +176,24 @@ class DropsAfterFullDisk(PlainSink):
             raise
 
 
+class RemembersFullDisk(PlainSink):
+    """What would not have fitted when the disk was full is dropped when there is room again, and nobody hears of it."""
+
+    _out_of_reach = 1 << 62
+
+    def append(self, line: bytes) -> None:
+        """Write, and take back what reaches a size that the disk once did not allow."""
+        before = self._size
+        try:
+            super().append(line)
+        except Refusal:
+            self._out_of_reach = min(self._out_of_reach, before + len(line))
+            raise
+        if self._size >= self._out_of_reach:
+            os.ftruncate(self._file, before)
+            self._size = before
+
+
 class OpensBlindly(PlainSink):
     """A place that cannot be written to is taken, and the points for it are dropped."""
 
@@ -300,6 +318,7 @@ LIFE_DEFECTS: tuple[Defect, ...] = (
     planted("swallows-errors", "survives.full-disk", sink=SwallowsErrors),
     planted("leaves-torn-line", "survives.full-disk", sink=LeavesTornLine, read=read_strictly_once_closed),
     planted("drops-after-full-disk", "survives.full-disk", sink=DropsAfterFullDisk),
+    planted("remembers-full-disk", "survives.full-disk", sink=RemembersFullDisk),
     planted("opens-blindly", "survives.read-only", sink=OpensBlindly),
     planted("shares-its-file", "isolation.two-sinks", sink=SharesItsFile),
     planted("erases-first", "isolation.second-sink", sink=ErasesFirst),

@@ -195,33 +195,36 @@ def _give_room() -> None:
 
 
 def room_points(nonce: str) -> tuple[Point, ...]:
-    """Return the points that are emitted once the disk has room again."""
-    return tuple(
-        moved(point, tag=f"{getattr(point, 'tag', '')}.room", step=200 + index)
-        for index, point in enumerate(ordinary_points(nonce)[:24])
-        if hasattr(point, "tag")
-    )
+    """Return the points that are emitted once the disk has room again: small ones, then more than had room before."""
+    ordinary = [point for point in ordinary_points(nonce)[:24] if hasattr(point, "tag")]
+    small = [moved(point, tag=f"{point.tag}.room", step=200 + index) for index, point in enumerate(ordinary)]
+    return (*small, *_bulky_round(nonce, 300))
 
 
 def bulky_points(nonce: str, size: str) -> list[Point]:
-    """Return points that no compressor makes small, some 40 kB of each kind a round, more rounds of them in full size.
+    """Return points that fill a disk, more rounds of them in full size.
 
     The sinks of small size are those of the controls, which carry every kind: few rounds fill their disk.
     """
-    points: list[Point] = []
-    for step in range(60, 72 if size == FULL else 64):
-        raw = scattered(f"{nonce} {step}", 40_000)
-        text = raw[:20_000].hex()
-        numbers = memoryview(raw[:8192]).cast("I")
-        edges = tuple(index / 3.0 for index in range(len(numbers) + 1))
-        points += [ScalarPoint(f"gradients/{text[i : i + 100]}/{nonce}", step, i / 3.0) for i in range(0, 20_000, 200)]
-        points.append(TextPoint(f"torchlens/meta/{nonce}.bulk", step, text))
-        points.append(HistogramPoint(f"gradients/hist/{nonce}.bulk", step, tuple(numbers), edges))
-        points.append(ImagePoint(f"images/{nonce}.bulk", step, raw, (100, 100, 4), "uint8"))
-        points.append(EmbeddingPoint(f"embeddings/{nonce}.bulk", step, raw, (100, 400), "uint8"))
-        points.append(EventPoint(f"events/{nonce}.bulk", step, "bulk", {"text": text}))
-        points.append(MetadataPoint(f"torchlens/meta/{nonce}.bulk-facts", step, {"text": text}))
-    return points
+    return [point for step in range(60, 72 if size == FULL else 64) for point in _bulky_round(nonce, step)]
+
+
+def _bulky_round(nonce: str, step: int) -> list[Point]:
+    """Return points that no compressor makes small, some 40 kB of each kind."""
+    raw = scattered(f"{nonce} {step}", 40_000)
+    text = raw[:20_000].hex()
+    numbers = memoryview(raw[:8192]).cast("I")
+    edges = tuple(index / 3.0 for index in range(len(numbers) + 1))
+    scalars = [ScalarPoint(f"gradients/{text[i : i + 100]}/{nonce}", step, i / 3.0) for i in range(0, 20_000, 200)]
+    return [
+        *scalars,
+        TextPoint(f"torchlens/meta/{nonce}.bulk", step, text),
+        HistogramPoint(f"gradients/hist/{nonce}.bulk", step, tuple(numbers), edges),
+        ImagePoint(f"images/{nonce}.bulk", step, raw, (100, 100, 4), "uint8"),
+        EmbeddingPoint(f"embeddings/{nonce}.bulk", step, raw, (100, 400), "uint8"),
+        EventPoint(f"events/{nonce}.bulk", step, "bulk", {"text": text}),
+        MetadataPoint(f"torchlens/meta/{nonce}.bulk-facts", step, {"text": text}),
+    ]
 
 
 def read_only(setting: Setting) -> Transcript:
