@@ -57,6 +57,14 @@ class Bfloat16Cast(ScalarSink):
         return float(cut) if not isnan(value) else value
 
 
+class SixDigits(ScalarSink):
+    """Scalars are stored as text of six digits."""
+
+    def value(self, value: int | float) -> int | float:
+        """Lose every digit behind the sixth."""
+        return float(f"{value:.6g}")
+
+
 class IntegersAsFloats(ScalarSink):
     """Whole numbers are stored as float64."""
 
@@ -151,6 +159,7 @@ class StepIn32Bits(AlteringSink):
 SCALAR_DEFECTS: tuple[Defect, ...] = (
     planted("float32-cast", "values.scalar", sink=Float32Cast),
     planted("bfloat16-cast", "values.scalar", sink=Bfloat16Cast),
+    planted("six-digits", "values.scalar", sink=SixDigits),
     planted("integers-as-floats", "values.scalar", sink=IntegersAsFloats),
     planted("nan-to-zero", "values.scalar", sink=NanToZero),
     planted("infinity-to-largest", "values.scalar", sink=InfinityToLargest),
