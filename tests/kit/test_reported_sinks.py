@@ -45,4 +45,4 @@ def test_a_sink_that_blocks_gets_an_answer() -> None:
     """Report 34: a sink that blocks is stopped, and the check says so (PROT-1)."""
     (result,) = run_checks(get_defect("flush-hangs").subject, checks=["teardown.flush-before-close"], timeout=1).results
     assert result.outcome == FAILED
-    assert any("hung" in finding.message or "seconds" in finding.message for finding in result.findings)
+    assert "timed out" in result.findings[0].message
