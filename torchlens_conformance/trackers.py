@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from reference_sinks import JSONLSink, MemorySink, TensorBoardSink, WandbSink
+    from reference_sinks import ClearMLSink, CometSink, JSONLSink, MemorySink, MLflowSink, TensorBoardSink, WandbSink
 
+    from .graph import build_graph_ir, graph_ir_to_tensorboard
     from .protocol import (
         DEFAULT_DESCRIPTOR,
         WANDB_SAFE_DESCRIPTOR,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         TextPoint,
     )
     from .watch.attach import watch
+    from .watch.operations import record_forward
     from .watch.plan import PlanReport
     from .watch.report import CloseReport
     from .watch.session import WatchSession, WatchUnclosedWarning
@@ -35,9 +37,12 @@ if TYPE_CHECKING:
 
 _PROTOCOL = "torchlens_conformance.protocol"
 _WATCH = "torchlens_conformance.watch"
+_GRAPH = "torchlens_conformance.graph"
 
 _HOMES = {
+    "ClearMLSink": "reference_sinks",
     "CloseReport": _WATCH,
+    "CometSink": "reference_sinks",
     "DEFAULT_DESCRIPTOR": _PROTOCOL,
     "EmbeddingPoint": _PROTOCOL,
     "EventPoint": _PROTOCOL,
@@ -46,6 +51,7 @@ _HOMES = {
     "HistogramPoint": _PROTOCOL,
     "ImagePoint": _PROTOCOL,
     "JSONLSink": "reference_sinks",
+    "MLflowSink": "reference_sinks",
     "MemorySink": "reference_sinks",
     "MetadataPoint": _PROTOCOL,
     "NamedSkip": _WATCH,
@@ -59,13 +65,18 @@ _HOMES = {
     "WatchSession": _WATCH,
     "WatchSettings": _WATCH,
     "WatchUnclosedWarning": _WATCH,
+    "build_graph_ir": _GRAPH,
+    "graph_ir_to_tensorboard": _GRAPH,
+    "record_forward": f"{_WATCH}.operations",
     "watch": _WATCH,
 }
 
 __all__ = [
     "DEFAULT_DESCRIPTOR",
     "WANDB_SAFE_DESCRIPTOR",
+    "ClearMLSink",
     "CloseReport",
+    "CometSink",
     "EmbeddingPoint",
     "EventPoint",
     "GraphPoint",
@@ -73,6 +84,7 @@ __all__ = [
     "HistogramPoint",
     "ImagePoint",
     "JSONLSink",
+    "MLflowSink",
     "MemorySink",
     "MetadataPoint",
     "NamedSkip",
@@ -85,7 +97,10 @@ __all__ = [
     "WatchSession",
     "WatchSettings",
     "WatchUnclosedWarning",
+    "build_graph_ir",
     "func",
+    "graph_ir_to_tensorboard",
+    "record_forward",
     "split_heads",
     "watch",
 ]

@@ -27,6 +27,7 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "tracker_histogram_bucket_cap": "The histogram has more buckets than the store keeps.",
         "tracker_relay_histogram_unsupported": "A relay is attached that rebuilds histograms wrong.",
         "tracker_relay_step_unsupported": "A relay is on that replaces the caller's step.",
+        "tracker_step_shifted": "The tracker adds an offset to every step, since its run is a continued one.",
         "tracker_point_repeated": "The store would let a second point of one tag and step replace the first.",
         "tracker_tag_unsafe": "A tag is outside the safe grammar, or outside what the store can carry.",
         "tracker_name_invalid": "A session name or namespace is not one safe, non-empty component.",
@@ -85,11 +86,18 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "kit_report_invalid": "A report does not match its schema, its digest or its own counts.",
         "kit_deviations_invalid": "A file of known deviations is malformed, stale, duplicate, unmatched or expired.",
         # Fidelity.
+        "graph_trace_invalid": "The object is no recorded forward, or holds no operation.",
         "fidelity_route_unknown": "No route has this id.",
         "fidelity_checkpoint_invalid": "The checkpoint folder does not hold a distilgpt2 model.",
         "fidelity_fixture_invalid": "The fixture of sent points does not match its digest.",
         "fidelity_result_invalid": "A file of measured results does not validate against its schema.",
         "fidelity_output_invalid": "The output folder cannot be written.",
+        "fidelity_tracker_unknown": "No route measures this tracker.",
+        "fidelity_version_unmeasured": "The table of versions has no measurement of this version.",
+        "fidelity_versions_alike": "Two versions of a tracker were measured with equal files.",
+        "fidelity_not_comparable": "Two measured files did not send the same points.",
+        "fidelity_pins_invalid": "The pins file cannot be read.",
+        "fidelity_matrix_unreadable": "tox did not list the environments of the version matrix.",
     }
 )
 """Every refusal code with its meaning, in one line each (PROT-9)."""

@@ -51,5 +51,6 @@ def clean_name(model: nn.Module, raw: str) -> str:
     for component in raw.split(".") if raw else ():
         if here is None or _wrapped_name(here) != component:
             kept.append(component)
-        here = None if here is None else here._modules.get(component)
+        # A scripted module holds its children in a mapping of its own kind, which has no get().
+        here = here._modules[component] if here is not None and component in here._modules else None
     return ".".join(kept)

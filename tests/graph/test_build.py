@@ -1,0 +1,110 @@
+"""The graph of what ran, from a recorded forward and from a torchlens trace by its public attributes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reference_sinks import JSONLSink, MemorySink  # noqa: E402
+from reference_sinks.readers import read_jsonl  # noqa: E402
+from torchlens_conformance.graph import build_graph_ir  # noqa: E402
+from torchlens_conformance.protocol import Refusal  # noqa: E402
+from torchlens_conformance.watch.operations import HOST_TIME, record_forward  # noqa: E402
+
+from .nets import CASES  # noqa: E402
+
+
+def graph_of(case: str) -> Any:
+    """Return the graph of one of the nets."""
+    make, args, kwargs = CASES[case]
+    return build_graph_ir(record_forward(make(), *args, **kwargs))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nodes_are_unique_and_stand_behind_their_inputs(case: str) -> None:
+    """Report 28: dict, list, text and None inputs, branches and loops give a closed acyclic graph (GRAPH-1)."""
+    ir = graph_of(case)
+    seen: set[str] = set()
+    for node in ir.nodes:
+        assert node.name not in seen
+        assert set(node.inputs) <= seen
+        seen.add(node.name)
+    assert ir.nodes[-1].op == "Output" and ir.nodes[-1].inputs
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_fact_that_is_missing_is_left_out(case: str) -> None:
+    """Report 28: only calls have times; nothing unknown is written as zero or as an empty text (GRAPH-1)."""
+    ir = graph_of(case)
+    assert ir.evidence == HOST_TIME
+    for node in ir.nodes:
+        assert (node.seconds is None) == (node.op in {"Input", "Parameter", "Buffer", "Outside", "Output"})
+        assert all(node.attributes.values())
+    assert set(ir.seconds()) <= {node.name for node in ir.nodes} and all(ir.seconds().values())
+
+
+def test_nodes_are_grouped_by_module() -> None:
+    """A node's name is the path of its module with slashes, then its label (GRAPH-1)."""
+    by_op: dict[str, list[str]] = {}
+    for node in graph_of("resnet").nodes:
+        by_op.setdefault(node.op, []).append(node.name.rsplit("/", 1)[0])
+    assert by_op["conv2d"] == ["0/0", "1/conv1", "1/conv2", "2/conv1", "2/conv2"]
+    assert by_op["Input"] == ["input"] and by_op["linear"] == ["5"]
+    assert by_op["add_"].count("1") == by_op["add_"].count("2") == 1
+
+
+def test_sinks_keep_the_graph(tmp_path: Any) -> None:
+    """A sink with ``emit_graph`` keeps it, and a reader gives the same back (GRAPH-1, JSONL-1)."""
+    point = graph_of("dict").as_point()
+    memory, sink = MemorySink(), JSONLSink(tmp_path / "run.jsonl")
+    for each in (memory, sink):
+        each.emit_graph(point)
+        each.close()
+    assert memory.points == [point] or tuple(memory.points) == (point,)
+    assert tuple(read_jsonl(tmp_path / "run.jsonl")) == (point,)
+
+
+def test_a_torchlens_trace_is_read_by_its_public_attributes() -> None:
+    """What torchlens traced becomes the same kind of graph; a time that nobody measured is left out (GRAPH-1)."""
+
+    def op(label: str, parents: tuple[str, ...], **facts: Any) -> Any:
+        return SimpleNamespace(layer_label=label, parents=parents, func_name=label.split("_")[0], **facts)
+
+    class Trace:
+        layer_labels = ("input_1", "linear_1_1", "output_1")
+        model_class_name = "Net"
+
+        def __iter__(self) -> Any:
+            yield op("input_1", (), is_input=True, shape=(2, 4), dtype=torch.float32, func_duration=0.0)
+            yield op("linear_1_1", ("input_1",), modules=("body:1",), shape=(2, 3), func_duration=0.25)
+            yield op("output_1", ("linear_1_1",), is_output=True)
+
+    ir = build_graph_ir(Trace())
+    assert [(node.name, node.op, node.inputs, node.seconds) for node in ir.nodes] == [
+        ("input_1", "Input", (), None),
+        ("body/linear_1_1", "linear", ("input_1",), 0.25),
+        ("output_1", "Output", ("body/linear_1_1",), None),
+    ]
+    assert ir.nodes[0].attributes == {"shape": "2x4", "dtype": "float32"}
+    assert ir.nodes[2].attributes == {}
+
+
+@pytest.mark.parametrize(
+    "trace", [None, 3, {"nodes": []}, torch.nn.Linear(1, 1)], ids=["none", "int", "dict", "module"]
+)
+def test_what_is_no_trace_is_refused(trace: Any) -> None:
+    """An object that is no recorded forward refuses by name, with the two ways to record one (GRAPH-1)."""
+    with pytest.raises(Refusal) as caught:
+        build_graph_ir(trace)
+    assert caught.value.code == "graph_trace_invalid" and "record_forward" in caught.value.remedy
+
+
+def test_an_empty_trace_is_refused() -> None:
+    """A forward without an operation has no graph (GRAPH-1)."""
+    with pytest.raises(Refusal) as caught:
+        build_graph_ir(record_forward(torch.nn.Identity(), 1))
+    assert caught.value.code == "graph_trace_invalid"

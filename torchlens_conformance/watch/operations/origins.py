@@ -1,0 +1,113 @@
+"""Where a tensor came from: by the object itself, else by the storage that it shares (GRAPH-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ..wrappers import clean_name
+from .model import Source, TensorFacts
+
+
+def facts_of(tensor: Tensor) -> TensorFacts:
+    """Return shape, dtype and device of a tensor."""
+    return TensorFacts(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), str(tensor.device))
+
+
+def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield (path, tensor) for every tensor in tuples, lists, mappings and dataclasses, in order."""
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from tensors_in(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from tensors_in(item, f"{path}.{index}" if path else str(index))
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from tensors_in(getattr(value, field.name, None), f"{path}.{field.name}" if path else field.name)
+
+
+def storage_key(tensor: Tensor) -> int | None:
+    """Return what tensors of one storage share, or None for a tensor without one."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+class Origins:
+    """Which operation or source each live tensor came from.
+
+    An operation that writes in place is the origin of everything that shares the storage from then on. A tensor that
+    was never seen but shares a storage with one that was (the output of a custom autograd function, say) comes from
+    the last operation on that storage.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.sources: list[Source] = []
+        self._by_tensor: Any = WeakTensorKeyDictionary()
+        self._by_storage: dict[int, tuple[int, str]] = {}
+        self._written: dict[int, tuple[int, str]] = {}
+        self._number_of: dict[str, int] = {}
+        self._listed: set[str] = set()
+        self._outside = 0
+        self._kinds: dict[str, str] = {}
+        for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+            for path, tensor in named:
+                label = clean_name(model, path)
+                self._kinds[label] = kind
+                self._by_tensor[tensor] = label
+
+    def add_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Make the tensors among the arguments of the forward sources of their own, named by their place."""
+        for path, tensor in tensors_in((*args, dict(kwargs)) if kwargs else args):
+            place = path.split(".", 1)[1] if kwargs and path.startswith(f"{len(args)}.") else path
+            label = f"input.{place}"
+            self._kinds[label] = "input"
+            self._by_tensor[tensor] = label
+
+    def of(self, tensor: Tensor) -> tuple[str, ...]:
+        """Return the labels that a tensor came from: its own origin, and a later writer to its storage."""
+        label = self._by_tensor.get(tensor)
+        key = storage_key(tensor)
+        if label is None and key in self._by_storage:
+            label = self._by_storage[key][1]
+        if label is None:
+            self._outside += 1
+            label = f"outside_{self._outside}"
+            self._kinds[label] = "outside"
+            self._by_tensor[tensor] = label
+        if label in self._kinds and label not in self._listed:
+            self._listed.add(label)
+            self.sources.append(Source(label, self._kinds[label], facts_of(tensor)))
+        number, writer = self._written.get(key, (0, "")) if key is not None else (0, "")
+        return (label, writer) if writer != label and number > self._number_of.get(label, 0) else (label,)
+
+    def made(self, tensor: Tensor, label: str, number: int) -> None:
+        """Note that an operation gave a tensor."""
+        self._number_of[label] = number
+        self._by_tensor[tensor] = label
+        key = storage_key(tensor)
+        if key is not None:
+            self._by_storage[key] = (number, label)
+
+    def wrote(self, tensor: Tensor, label: str, number: int) -> None:
+        """Note that an operation changed a tensor in place."""
+        self.made(tensor, label, number)
+        key = storage_key(tensor)
+        if key is not None:
+            self._written[key] = (number, label)
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """Return the count of changes in place, or None for a tensor that keeps none."""
+    try:
+        return int(tensor._version)
+    except RuntimeError:
+        return None

@@ -1,0 +1,186 @@
+"""Records the operations of one forward with torch's own function mode; nothing is patched (TIER-3, GRAPH-1)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as module_hooks
+from torch.overrides import TorchFunctionMode
+
+from ..wrappers import clean_name
+from .model import Operation, OperationTrace, Read
+from .naming import function_name, operation_label
+from .origins import Origins, facts_of, tensors_in, version_of
+
+Observe: TypeAlias = Callable[[Operation, Sequence[Tensor]], None]
+"""Called right after an operation with the tensors that it gave, before anything can change them."""
+
+_NO_OPERATIONS = frozenset(
+    {"size", "stride", "dim", "numel", "shape", "dtype", "device", "requires_grad", "is_contiguous"}
+)
+_COMPOSITES = frozenset({"multi_head_attention_forward", "gumbel_softmax", "local_response_norm"})
+_READS = frozenset({"item", "tolist", "bool", "int", "float", "index", "numpy", "len", "contains", "equal", "allclose"})
+
+
+class OperationRecorder:
+    """Records what the forwards that run inside :meth:`recording` do.
+
+    Args:
+        model: The model; its modules and parameters give the names.
+        observe: Called after each operation. What it does with torch is not recorded.
+    """
+
+    def __init__(self, model: nn.Module, *, observe: Observe | None = None) -> None:
+        self._model = model
+        self._observe = observe
+        self._names = {id(module): clean_name(model, path) for path, module in model.named_modules()}
+        self._operations: list[Operation] = []
+        self._reads: list[Read] = []
+        self._modules: dict[str, str] = {}
+        self._running: list[str] = []
+        self._called: Counter[str] = Counter()
+        self._outputs: tuple[str, ...] = ()
+        self._thread = 0
+        self._origins = Origins(model)
+
+    @contextmanager
+    def recording(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """Record one forward of the model with these arguments; several in one scope make one trace.
+
+        Hooks on all modules are there only inside the scope, and gone after it however it ends.
+        """
+        self._thread = threading.get_ident()
+        self._origins.add_inputs(args, kwargs or {})
+        handles = [
+            module_hooks.register_module_forward_pre_hook(self._enter),
+            module_hooks.register_module_forward_hook(self._leave, always_call=True),
+        ]
+        try:
+            with _Mode(self):
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            self._running.clear()
+
+    def trace(self, returned: Any = None) -> OperationTrace:
+        """Return what was recorded; ``returned`` is what the forward gave."""
+        outputs = [label for _, tensor in tensors_in(returned) for label in self._origins.of(tensor)]
+        return OperationTrace(
+            tuple(self._operations),
+            tuple(self._origins.sources),
+            tuple(dict.fromkeys(outputs)),
+            tuple(self._reads),
+            dict(self._modules),
+            (*unseen_in(self._model), *self._composites()),
+        )
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        # A module that hangs in a plain list has no path; its class stands for it.
+        path = self._names.get(id(module), type(module).__name__)
+        self._modules[path] = type(module).__name__
+        self._running.append(path)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if threading.get_ident() == self._thread and self._running:
+            self._running.pop()
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run one function of torch, record it when it gives tensors, and return what it gave."""
+        if threading.get_ident() != self._thread:
+            return function(*args, **kwargs)
+        given = [tensor for _, tensor in tensors_in((args, dict(kwargs)))]
+        before = [version_of(tensor) for tensor in given]
+        start = time.perf_counter()
+        result = function(*args, **kwargs)
+        seconds = time.perf_counter() - start
+        self._record(function, given, before, result, seconds)
+        return result
+
+    def _record(
+        self, function: Callable[..., Any], given: list[Tensor], before: list[int | None], result: Any, seconds: float
+    ) -> None:
+        name = function_name(function)
+        if name in _NO_OPERATIONS:
+            return
+        written = [tensor for tensor, version in zip(given, before) if version_of(tensor) != version]
+        outputs = [tensor for _, tensor in tensors_in(result)]
+        if not outputs and not written:
+            if name in _READS and given:
+                self._reads.append(Read(name, self._module(), self._labels(given)))
+            return
+        inputs = self._labels(given)
+        self._called[name] += 1
+        number = len(self._operations) + 1
+        label = operation_label(name, self._called[name], number)
+        for tensor in written:
+            self._origins.wrote(tensor, label, number)
+        for tensor in outputs:
+            self._origins.made(tensor, label, number)
+        facts = tuple(map(facts_of, outputs or written))
+        operation = Operation(label, name, number, self._module(), inputs, facts, bool(written), seconds)
+        self._operations.append(operation)
+        if self._observe is not None:
+            self._observe(operation, outputs or written)
+
+    def _composites(self) -> Iterator[str]:
+        for operation in self._operations:
+            if operation.function in _COMPOSITES:
+                yield f"{operation.label} calls further functions of torch, which are not listed one by one"
+
+    def _labels(self, given: Sequence[Tensor]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(label for tensor in given for label in self._origins.of(tensor)))
+
+    def _module(self) -> str:
+        return self._running[-1] if self._running else ""
+
+
+class _Mode(TorchFunctionMode):
+    """Hands every function of torch to a recorder; it is off while the recorder works."""
+
+    def __init__(self, recorder: OperationRecorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return self._recorder.call(func, args, kwargs or {})
+
+
+def unseen_in(model: nn.Module) -> Iterator[str]:
+    """Say which modules of a model a recording does not look into, one sentence a module."""
+    for path, module in model.named_modules():
+        name = clean_name(model, path) or "the root module"
+        if isinstance(module, torch.jit.ScriptModule):
+            yield f"{name} is scripted: what happens inside it is one step"
+        elif type(module).__name__ == "OptimizedModule":
+            yield f"{name} is compiled: what happens inside it is not seen"
+        elif isinstance(module, (nn.MultiheadAttention, nn.TransformerEncoderLayer)) and not module.training:
+            yield f"{name} takes its ordinary path while it is recorded, not the fast one that torch has for inference"
+
+
+def record_forward(model: nn.Module, *args: Any, observe: Observe | None = None, **kwargs: Any) -> OperationTrace:
+    """Run one forward of ``model`` as it is (mode, gradients, autocast) and return what it did.
+
+    Args:
+        model: Any module.
+        args: Arguments of its forward; tensors may stand in tuples, lists, mappings and dataclasses.
+        observe: Called right after each operation with the tensors that it gave.
+        kwargs: Keyword arguments of its forward.
+
+    Whatever the forward raises is raised; hooks and mode are gone then as well. Clause: TIER-3, GRAPH-1.
+    """
+    recorder = OperationRecorder(model, observe=observe)
+    with recorder.recording(args, kwargs):
+        returned = model(*args, **kwargs)
+    return recorder.trace(returned)
