@@ -73,6 +73,16 @@ class TensorBoardSink:
         _require_choice("histogram_wire", histogram_wire, HISTOGRAM_WIRES)
         _require_choice("scalar_form", scalar_form, SCALAR_FORMS)
         self._state = SinkState(type(self).__name__)
+        # tensorboardX writes events of its own class; one of TensorBoard's ends its writer thread, and all is lost.
+        self._foreign = type(target).__module__.partition(".")[0] == "tensorboardX"
+        if self._foreign and (histogram_wire == "tensor" or scalar_form == "float64"):
+            raise Refusal(
+                "tracker_sink_settings_invalid",
+                "A writer of tensorboardX takes neither tensor histograms nor float64 scalars.",
+                remedy="Leave the forms out, or give a path or a torch.utils.tensorboard.SummaryWriter.",
+                setting="target",
+                value="tensorboardX",
+            )
         self._histogram_wire = histogram_wire
         self._double_precision = scalar_form == "float64"
         self._taken = 0
@@ -96,8 +106,12 @@ class TensorBoardSink:
         return Path(self._writer.get_logdir())
 
     def capabilities(self) -> frozenset[str]:
-        """Return what an event file carries: scalars, raw histograms, texts, images and graphs. Clause: PROT-2."""
-        return frozenset({"scalar", "raw_histogram", "text_manifest", "image", "graph"})
+        """Return what an event file carries: scalars, raw histograms, texts, images and graphs.
+
+        Through a writer of tensorboardX neither images nor graphs. Clause: PROT-2.
+        """
+        words = {"scalar", "raw_histogram", "text_manifest"}
+        return frozenset(words if self._foreign else words | {"image", "graph"})
 
     def emit_scalar(self, point: ScalarPoint) -> None:
         """Write one scalar in the sink's scalar form. An int beyond float64's range is refused. Clause: TB-1."""
@@ -114,11 +128,22 @@ class TensorBoardSink:
 
     def emit_image(self, point: ImagePoint) -> None:
         """Write one image of uint8, shape (height, width, 1, 3 or 4), as PNG; others are refused. Clause: TB-1."""
+        self._require_own_class("images")
         self._emit(point.tag, lambda: self._add_image(point))
 
     def emit_graph(self, point: GraphPoint) -> None:
         """Write one graph as GraphDef; it has neither tag nor step. Clause: TB-1, GRAPH-1."""
+        self._require_own_class("graphs")
         self._emit("", lambda: self._add_graph(point))
+
+    def _require_own_class(self, what: str) -> None:
+        if self._foreign:
+            raise Refusal(
+                "tracker_sink_capability_missing",
+                f"A writer of tensorboardX takes no {what}.",
+                remedy="Give a path or a torch.utils.tensorboard.SummaryWriter.",
+                sink=self._state.name,
+            )
 
     def flush(self) -> None:
         """Block until everything emitted so far is in the event file. Clause: PROT-6, PROT-10."""

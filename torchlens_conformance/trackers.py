@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from reference_sinks import ClearMLSink, CometSink, JSONLSink, MemorySink, MLflowSink, TensorBoardSink, WandbSink
 
+    from .callbacks import HFTrainerWatchCallback, LightningWatchCallback
     from .graph import build_graph_ir, graph_ir_to_tensorboard
     from .protocol import (
         DEFAULT_DESCRIPTOR,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _PROTOCOL = "torchlens_conformance.protocol"
 _WATCH = "torchlens_conformance.watch"
 _GRAPH = "torchlens_conformance.graph"
+_CALLBACKS = "torchlens_conformance.callbacks"
 
 _HOMES = {
     "ClearMLSink": "reference_sinks",
@@ -48,9 +50,11 @@ _HOMES = {
     "EventPoint": _PROTOCOL,
     "GraphPoint": _PROTOCOL,
     "GridDescriptor": _PROTOCOL,
+    "HFTrainerWatchCallback": _CALLBACKS,
     "HistogramPoint": _PROTOCOL,
     "ImagePoint": _PROTOCOL,
     "JSONLSink": "reference_sinks",
+    "LightningWatchCallback": _CALLBACKS,
     "MLflowSink": "reference_sinks",
     "MemorySink": "reference_sinks",
     "MetadataPoint": _PROTOCOL,
@@ -81,9 +85,11 @@ __all__ = [
     "EventPoint",
     "GraphPoint",
     "GridDescriptor",
+    "HFTrainerWatchCallback",
     "HistogramPoint",
     "ImagePoint",
     "JSONLSink",
+    "LightningWatchCallback",
     "MLflowSink",
     "MemorySink",
     "MetadataPoint",

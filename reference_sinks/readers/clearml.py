@@ -11,6 +11,7 @@ from typing import Any
 from torchlens_conformance.protocol import Point
 
 from .clearml_events import EventPlacer, events
+from .clearml_points import is_points_artifact, points_artifacts, points_of_artifact
 from .clearml_session import CONSOLE, METRICS, READER, TASK, Session, find_session
 from .clearml_tags import TagReader
 from .damage import Damage
@@ -23,9 +24,11 @@ def read_clearml(
 ) -> ReadResult:
     """Read every event of an offline session, in stored order.
 
-    Placed: scalars, and texts (media with a ``.txt`` file; the suffix that torch gives to the tag is removed, and
-    noted). The step is ClearML's ``iter``. Everything else that was stored is in ``unplaced``: other plots and media,
-    single values without a step, console text, artifacts (with ``file``, their path in the session).
+    Placed: scalars; histograms and texts that ClearMLSink stored as artifacts, behind the scalars and in the order in
+    which they were written; texts of the relay (media with a ``.txt`` file; the suffix that torch gives to the tag is
+    removed, and noted). The step is ClearML's ``iter``, and the caller's own in ClearMLSink's artifacts. Everything
+    else that was stored is in ``unplaced``: other plots and media, single values without a step, console text, other
+    artifacts (with ``file``, their path in the session).
 
     Histograms of the TensorBoard relay are no histograms any more: each is a plot of a surface, its reason is
     ``histogram surface``, and its content has ``tag``, ``step`` (ClearML stores 0), ``z`` (rows of floats, one for each
@@ -50,7 +53,7 @@ def read_clearml(
     Raises ``reader_path_missing``, ``reader_file_empty`` (no bytes, or a folder without a session),
     ``reader_file_foreign``, ``reader_path_ambiguous`` (a folder with several sessions), ``reader_file_truncated`` and
     ``reader_file_corrupt`` (with ``offset`` and ``points_before``). A session to which nothing was reported has no
-    metrics file; it has no points, and a note.
+    metrics file; it has no points, and a note. A console file without bytes is one that a killed process just made.
 
     Clause: FID-1, POINT-3.
     """
@@ -83,9 +86,11 @@ class _Reading:
             self._place_all(METRICS)
         else:
             notes.append(f"there is no {METRICS}: nothing was reported")
-        if self.session.holds(CONSOLE):
+        if self.session.holds(CONSOLE) and self.session.content(CONSOLE):
             self._place_all(CONSOLE)
         task = self._task()
+        for name in points_artifacts(self.session):
+            self._place_artifact(name)
         self._leave_artifacts(task)
         notes += [f"{text}: {count}" for text, count in sorted(self.notes.items())]
         return ReadResult(
@@ -109,10 +114,18 @@ class _Reading:
         if damage is not None:
             self._refuse_or_note(damage, name)
 
+    def _place_artifact(self, name: str) -> None:
+        try:
+            points_of_artifact(name, self.session.content(name), self.points, self.unplaced)
+        except Damage as damage:
+            self._refuse_or_note(damage, name)
+
     def _events(self, name: str) -> tuple[list[tuple[str, dict[str, Any]]], Damage | None]:
         found: list[tuple[str, dict[str, Any]]] = []
         try:
             content = self.session.content(name)
+            if not content and self.allow_torn:
+                raise Damage("truncated", 0, "the file has no bytes")
             if not content:
                 raise empty_refusal(self.session.path / name, "the file has no bytes", reader=READER)
             for where, event in events(content):
@@ -135,12 +148,12 @@ class _Reading:
         self.torn.append(torn_text(damage, self.session.path / name, size=len(self.session.content(name))))
 
     def _leave_artifacts(self, task: dict[str, Any]) -> None:
-        """Artifacts are files whose meaning only their sender knows."""
+        """Artifacts are files whose meaning only their sender knows; those of ClearMLSink are read already."""
         execution = task.get("execution")
         artifacts = execution.get("artifacts") if isinstance(execution, dict) else None
         for artifact in artifacts if isinstance(artifacts, list) else ():
-            prefix = f"{task.get('offline_folder')}/"
+            file = str(artifact.get("uri")).removeprefix(f"{task.get('offline_folder')}/")
+            if is_points_artifact(file) and self.session.holds(file):
+                continue
             content = {key: artifact.get(key) for key in ("key", "type", "content_size", "hash")}
-            self.unplaced.append(
-                Unplaced(TASK, "an artifact", {**content, "file": str(artifact.get("uri")).removeprefix(prefix)})
-            )
+            self.unplaced.append(Unplaced(TASK, "an artifact", {**content, "file": file}))

@@ -48,6 +48,13 @@ class Session:
             return False
         return name in self._members if self._zip else (self.path / name).is_file()
 
+    def files(self, folder: str) -> list[str]:
+        """Return the paths, inside the session, of all files below one of its folders, in order."""
+        if self._zip:
+            return sorted(name for name in self._members if name.startswith(f"{folder}/") and not name.endswith("/"))
+        found = (self.path / folder).rglob("*")
+        return sorted(path.relative_to(self.path).as_posix() for path in found if path.is_file())
+
     def content(self, name: str) -> bytes:
         """Return the bytes of the file ``name``, which must be there."""
         if self._zip is None:

@@ -1,5 +1,8 @@
 """What ClearML's TensorBoard relay does to a tag, and the way back where there is one (FID-1).
 
+ClearMLSink cuts a tag at its last slash and changes nothing, so that metric and variant give it back
+(:mod:`reference_sinks.clearml_names`). The relay is another matter.
+
 The relay cuts a tag at its slashes into a metric and a variant, and joins the components of each with ``_``. That is
 not reversible: ``a/b/c`` and ``a_b/c`` are one series afterwards, both the metric ``a_b`` with the variant ``c``.
 """
@@ -8,6 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+
+from ..clearml_names import tag_of
 
 TEXT_SUFFIX = "text_summary"
 """The component that torch appends to the tag of a text, before the relay sees it."""
@@ -67,7 +72,7 @@ class TagReader:
         if sent:
             self._notes["names left as they are, since several known tags are stored under them"] += 1
         if capability != "text_manifest":
-            return f"{metric}/{variant}"
+            return tag_of(metric, variant)
         return self._text_tag(metric, variant)
 
     def _text_tag(self, metric: str, variant: str) -> str:

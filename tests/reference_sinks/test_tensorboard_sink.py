@@ -295,3 +295,27 @@ def test_without_a_relay_nothing_is_refused(tmp_path: Path) -> None:
     emit(sink, [INNER])
     assert sink.relay_state().state == "emitted" and "1 points" in sink.relay_state().evidence
     sink.close()
+
+
+def test_a_writer_of_tensorboardx_takes_what_it_can(tmp_path: Path) -> None:
+    """A writer of tensorboardX takes scalars, histograms and texts; what would end it is refused (TB-1, PROT-2)."""
+    library = pytest.importorskip("tensorboardX")
+    writer = library.SummaryWriter(str(tmp_path))
+    for forms in ({"histogram_wire": "tensor"}, {"scalar_form": "float64"}):
+        with pytest.raises(Refusal) as caught:
+            TensorBoardSink(writer, **forms)
+        assert caught.value.code == "tracker_sink_settings_invalid"
+    sink = TensorBoardSink(writer)
+    assert sink.capabilities() == {"scalar", "raw_histogram", "text_manifest"}
+    for refused in (
+        lambda: sink.emit_graph(GraphPoint({"nodes": []})),
+        lambda: sink.emit_image(ImagePoint("images/a", 1, bytes(12), (2, 2, 3), "uint8")),
+    ):
+        with pytest.raises(Refusal) as caught:
+            refused()
+        assert caught.value.code == "tracker_sink_capability_missing"
+    sink.emit_scalar(ScalarPoint("loss", 3, 0.5))
+    sink.close()
+    writer.close()
+    (point,) = read_tensorboard(tmp_path)
+    assert (point.tag, point.step, point.value) == ("loss", 3, 0.5)

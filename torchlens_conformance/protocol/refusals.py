@@ -57,6 +57,7 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "watch_tier_unavailable": "This way of watching is not built.",
         "watch_forward_wrap_consent_required": "Op grain wraps the forward, and consent was not given.",
         "watch_discovery_failed": "The model raised in the discovery forward.",
+        "watch_env_config_invalid": "An environment variable of a callback is malformed.",
         "watch_session_closed": "The watch session is closed.",
         "watch_check_invalid": "A check row has no legal name or outcome.",
         "watch_step_source_missing": "An optimizer stepped, and nothing says which step it was.",

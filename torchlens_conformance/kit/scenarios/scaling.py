@@ -58,7 +58,7 @@ def scale(setting: Setting) -> Transcript:
         for block in range(BLOCKS):
             clock, processor = time.perf_counter(), time.process_time()
             if not block:
-                pace = min(emitting.timed(_SAMPLE) for _ in range(_SAMPLES)) / _SAMPLE
+                pace = _pace(driver, sink, emitting)
                 total = fitting(sizes, pace, SHARE * setting.limits.timeout)
             emitting.timed((block + 1) * total // BLOCKS - emitting.sent)
             driver.call(sink, "flush", note=f"block {block}")
@@ -80,6 +80,14 @@ def scale(setting: Setting) -> Transcript:
     counted: dict[str, Any] = next((record[1] for record in outcome.records if record[0] == "counted"), {})
     counted = counted or {"read_error": f"the reading process ended early: {outcome.ended}"}
     return replace(transcript, facts={**transcript.facts, **counted})
+
+
+def _pace(driver: Driver, sink: Any, emitting: _Emitting) -> float:
+    """Return the seconds a point of the first samples; a sink that gathers points shows its cost at the flush."""
+    samples = [emitting.timed(_SAMPLE) for _ in range(_SAMPLES)]
+    start = time.perf_counter()
+    driver.call(sink, "flush", note="pace")
+    return max(min(samples) / _SAMPLE, (time.perf_counter() - start) / (_SAMPLES * _SAMPLE))
 
 
 def fitting(sizes: tuple[int, ...], pace: float, budget: float) -> int:

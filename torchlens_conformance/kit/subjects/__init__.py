@@ -10,14 +10,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .clearml import CLEARML
+    from .comet import COMET
     from .jsonl import JSONL
     from .memory import MEMORY
+    from .mlflow import MLFLOW
     from .tensorboard import TENSORBOARD
     from .wandb import WANDB
 
-_LAZY = {"JSONL": "jsonl", "MEMORY": "memory", "TENSORBOARD": "tensorboard", "WANDB": "wandb"}
+_LAZY = {
+    "CLEARML": "clearml",
+    "COMET": "comet",
+    "JSONL": "jsonl",
+    "MEMORY": "memory",
+    "MLFLOW": "mlflow",
+    "TENSORBOARD": "tensorboard",
+    "WANDB": "wandb",
+}
 
-__all__ = ["JSONL", "MEMORY", "TENSORBOARD", "WANDB"]
+__all__ = ["CLEARML", "COMET", "JSONL", "MEMORY", "MLFLOW", "TENSORBOARD", "WANDB"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,75 @@
+"""An offline experiment of Comet that records nothing but what is logged to it, and dials nobody (COMET-1).
+
+CometSink takes any experiment; this is how the certificate and the fidelity route make theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from .packages import require_package
+
+QUIET: Mapping[str, str] = MappingProxyType(
+    {
+        # Otherwise importing Comet sets up a reporter of its errors to its makers, offline as well.
+        "COMET_ERROR_TRACKING_ENABLE": "false",
+        "COMET_DISABLE_ANNOUNCEMENT": "true",
+        "COMET_INTERNAL_REPORTING": "false",
+        "COMET_LOGGING_CONSOLE": "ERROR",
+        # Otherwise importing Comet puts a finder of its own before Python's.
+        "COMET_DISABLE_AUTO_LOGGING": "1",
+    }
+)
+"""Environment variables for a quiet Comet that stays off the network; Comet reads some of them when it is imported."""
+
+_OFF = (
+    *("log_code", "log_graph", "auto_param_logging", "auto_metric_logging", "parse_args", "auto_output_logging"),
+    *("log_env_details", "log_git_metadata", "log_git_patch", "auto_log_co2"),
+)
+
+
+def import_comet() -> Any:
+    """Import and return ``comet_ml`` under :data:`QUIET`, and undo what importing it does to the process.
+
+    It puts a hook before ``sys.excepthook`` and filters before those of ``warnings``. Raises
+    ``tracker_sink_unavailable``. Clause: COMET-1.
+    """
+    os.environ.update(QUIET)
+    hook = sys.excepthook
+    try:
+        with warnings.catch_warnings():
+            return require_package("comet_ml", extra="comet")
+    finally:
+        sys.excepthook = hook
+
+
+def start_offline_experiment(place: Path) -> Any:
+    """Start an OfflineExperiment whose archive and whose temporary folder both lie in ``place``.
+
+    Every automatic logging is off. Whoever calls it ends the experiment. Raises ``tracker_sink_unavailable`` and what
+    Comet raises. Clause: COMET-1.
+    """
+    comet = import_comet()
+    with _temporary_files_in(place):
+        return comet.OfflineExperiment(
+            offline_directory=str(place), display_summary_level=0, **dict.fromkeys(_OFF, False)
+        )
+
+
+@contextmanager
+def _temporary_files_in(place: Path) -> Iterator[None]:
+    # Comet takes a folder for temporary files from Python; what a killed process leaves is then found beside the rest.
+    before = tempfile.tempdir
+    tempfile.tempdir = str(place)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
