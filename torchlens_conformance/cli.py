@@ -17,10 +17,10 @@ _KIT = "torchlens_conformance.kit.commands"
 _LAZY_COMMANDS = {
     "certify": (_KIT, "certify", "Certify a sink."),
     "engine": ("torchlens_conformance.kit.engine.command", "engine", "Examine an engine."),
-    "explain": (_KIT, "explain", "Explain one check."),
+    "explain": (_KIT, "explain", "Explain one check or law."),
     "fidelity": ("fidelity.commands", "fidelity", "Measure what trackers do to numbers."),
-    "list": (_KIT, "list_checks", "List the checks, their clauses and the defects that kill them."),
-    "replay": (_KIT, "replay", "Run one failed check of a report again."),
+    "list": (_KIT, "list_checks", "List the checks of sinks, or the laws of engines (--engine), with what kills them."),
+    "replay": (_KIT, "replay", "Run one check or law of a report again."),
     "spec": ("torchlens_conformance.spec.command", "spec", "Print the clauses of the specification."),
     "verify": (_KIT, "verify", "Verify a report: digest, schema and counts."),
 }

@@ -293,3 +293,61 @@ def test_a_row_is_plain_values() -> None:
         "evidence": "points taken without an error: 1",
         "notes": ["a note"],
     }
+
+
+def test_data_points_are_counted_apart() -> None:
+    """Data counts as data where it was taken; heartbeat, manifest and what a sink refused do not (CLOSE-2)."""
+    healthy, failing, scalars = Recorder(), Recorder(emit_scalar=OSError("full")), ScalarsOnly()
+    ledger = Ledger([healthy, failing, scalars])
+    ledger.deliver(TextPoint("torchlens/meta/manifest", 0, "sites"))
+    ledger.deliver(scalar(0))
+    assert [row.data_points for row in ledger.rows] == [0, 0, 0]
+    ledger.deliver(scalar(1), data=True)
+    ledger.deliver(TextPoint("torchlens/meta/note", 1, "a text that is data"), data=True)
+    assert [row.data_points for row in ledger.rows] == [2, 0, 1]
+    assert [sum(row.emitted.values()) for row in ledger.rows] == [4, 1, 2]
+
+
+def test_a_sink_that_others_hold_is_flushed_and_left_open() -> None:
+    """``keep_open`` names sinks by identity: they are flushed and stay open, the others are closed (ATTACH-7)."""
+
+    class Equal(Recorder):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = Recorder.__hash__
+
+    shared, own = Equal(), Equal()
+    ledger = Ledger([shared, own])
+    ledger.close(keep_open=[shared])
+    assert (shared.calls, own.calls) == (["flush"], ["flush", "close"])
+    assert [row.closed for row in ledger.rows] == [False, True]
+    with pytest.raises(Refusal, match="tracker_sink_closed"):
+        ledger.deliver(scalar(0))
+    assert shared.points == []
+
+
+def test_the_last_holder_closes_a_shared_sink() -> None:
+    """Of two ledgers with one sink, the second one still reaches it after the first was closed (ATTACH-7)."""
+    shared = Recorder()
+    first, last = Ledger([shared]), Ledger([shared])
+    first.close(keep_open=[shared])
+    last.deliver(scalar(1), data=True)
+    last.close()
+    assert shared.calls == ["flush", "emit_scalar", "flush", "close"]
+    assert (first.rows[0].data_points, last.rows[0].data_points) == (0, 1)
+    assert [row.failure for row in (*first.rows, *last.rows)] == [None, None]
+
+
+@pytest.mark.parametrize("method", ["flush", "emit_scalar"])
+def test_a_kept_sink_that_fails_is_latched_and_left_open(method: str) -> None:
+    """A failure latches a kept sink, and closing it stays with its other holder (ATTACH-7, PROT-5)."""
+    shared = Recorder(**{method: OSError("gone")})
+    ledger = Ledger([shared])
+    ledger.deliver(scalar(0), data=True)
+    ledger.close(keep_open=[shared])
+    assert "close" not in shared.calls and not ledger.rows[0].closed
+    assert ledger.rows[0].failure == SinkFailure(method, "OSError", "gone")
+    assert ledger.rows[0].data_points == (1 if method == "flush" else 0)
+    ledger.close()
+    assert shared.calls[-1] == "close" and ledger.rows[0].closed

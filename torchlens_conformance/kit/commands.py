@@ -11,6 +11,7 @@ import click
 from ..protocol import Refusal
 from .model import CONFORMANT, COULD_NOT_RUN, FAILED, VERDICTS, Report
 from .profiles import DEFAULT_PROFILE, get_profile
+from .report_kinds import ENGINE, kind_of, reproduction
 
 INCOMPLETE_CODE = 2
 
@@ -88,8 +89,6 @@ def _certified(
 
 
 def _print_report(report: Report) -> None:
-    from .html import reproduction
-
     document = report.document
     for row in document["results"]:
         if row["outcome"] in (FAILED, COULD_NOT_RUN):
@@ -120,26 +119,34 @@ def _print_row(row: Mapping[str, Any], again: str) -> None:
     click.echo(f"    again: {again}")
 
 
-@click.command("list", epilog="Example: torchlens-conformance list --profile 2026.1")
+@click.command("list", epilog="Examples: torchlens-conformance list; torchlens-conformance list --engine")
 @_PROFILE
-def list_checks(profile: str) -> int:
+@click.option("--engine", "engines", is_flag=True, help="List the laws of engines, not the checks of sinks.")
+def list_checks(profile: str, engines: bool) -> int:
     """List every check of a profile, its clauses, and the planted defects that it kills."""
     from .explain import killers
 
-    chosen = get_profile(profile)
-    kills = killers()
+    if engines:
+        from .engine.defects import DEFECTS as ENGINE_DEFECTS
+        from .engine.profile import engine_profile
+
+        chosen, kills = engine_profile(), killers(ENGINE_DEFECTS)
+    else:
+        from .defects import DEFECTS
+
+        chosen, kills = get_profile(profile), killers(DEFECTS)
     width = max((len(check.id) for check in chosen.checks), default=0)
     for check in chosen.checks:
         defects = ", ".join(kills.get(check.id, ())) or "none"
         click.echo(f"{check.id:<{width}}  {check.level:<6}  {', '.join(check.clauses)}; kills {defects}")
-    click.echo(f"{len(chosen.checks)} checks, profile {chosen.id}, {chosen.digest}")
+    click.echo(f"{len(chosen.checks)} {'laws' if engines else 'checks'}, profile {chosen.id}, {chosen.digest}")
     return 0
 
 
 @click.command(epilog="Example: torchlens-conformance explain values.scalar")
 @click.argument("check")
 def explain(check: str) -> int:
-    """Say what a check asks, why, how it is made to fail, and what an author usually has to do."""
+    """Say what a check or a law asks, why, how it is made to fail, and what an author usually has to do."""
     from .explain import explanation
 
     click.echo(explanation(check))
@@ -150,15 +157,13 @@ def explain(check: str) -> int:
 @click.argument("report", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("check")
 def replay(report: Path, check: str) -> int:
-    """Run one check of a report again, and say whether it says the same.
+    """Run one check, or law, of a report again, and say whether it says the same.
 
     Exit 0 when the outcome is the one of the report, 1 when it is another, 2 when it gave no answer.
     """
-    from .certify import require_checks
     from .verify import load_report
 
     document = load_report(report)
-    require_checks(get_profile(document["profile"]["id"]), [check])
     reference = document["subject"]["reference"]
     if reference is None:
         raise Refusal(
@@ -167,8 +172,8 @@ def replay(report: Path, check: str) -> int:
             remedy="Certify a Subject that is a module-level name, or use the certify command.",
             report=str(report),
         )
+    again = _asked_again(document, check)
     then = next((row["outcome"] for row in document["results"] if row["check"] == check), "not run")
-    again = _certified(reference["target"], reference["reader"], (check,), document["profile"]["id"], None)
     now = next((row for row in again.document["results"] if row["check"] == check), None)
     if now is None:
         click.echo(f"{check}: {again.why}")
@@ -179,6 +184,19 @@ def replay(report: Path, check: str) -> int:
     if now["outcome"] == COULD_NOT_RUN:
         return INCOMPLETE_CODE
     return 0 if now["outcome"] == then else 1
+
+
+def _asked_again(document: Mapping[str, Any], check: str) -> Report:
+    reference = document["subject"]["reference"]
+    if kind_of(document) is ENGINE:
+        from .engine.adapters import find_engine
+        from .engine.examine import examine
+
+        return examine(find_engine(reference["target"]), target=reference["target"], laws=[check])
+    from .certify import require_checks
+
+    require_checks(get_profile(document["profile"]["id"]), [check])
+    return _certified(reference["target"], reference["reader"], (check,), document["profile"]["id"], None)
 
 
 @click.command(epilog="Example: torchlens-conformance verify report/report.json")
@@ -198,6 +216,7 @@ def verify(report: Path) -> int:
     counts = document["checks"]
     click.echo(
         f"{report.name} is unaltered: {document['subject']['name']} is {document['verdict']}, "
-        f"{counts['executed']} of {counts['expected']} checks executed, profile {document['profile']['id']}."
+        f"{counts['executed']} of {counts['expected']} {kind_of(document).unit}s executed, "
+        f"profile {document['profile']['id']}."
     )
     return 0

@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..protocol import CAPABILITY_METHODS
-from .model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED, PASSED
-from .profiles import DEFAULT_PROFILE
+from .html_declared import declared_table
+from .html_parts import TONE, table
+from .model import COULD_NOT_RUN, FAILED
+from .report_kinds import ENGINE, kind_of, reproduction
 from .verdict import WIREDNESS
 
 _STYLE = Path(__file__).parent / "schemas" / "report.css"
 
 _MEANING = {
-    "conformant": "Everything that the profile asks of this sink was run and held.",
-    "with-deviations": "The sink works, with limits that are named below.",
-    "nonconformant": "Something that a sink must do does not hold.",
+    "conformant": "Everything that the profile asks of this {subject} was run and held.",
+    "with-deviations": "The {subject} works, with limits that are named below.",
+    "nonconformant": "Something that {one} must do does not hold.",
     "incomplete": "This is no certificate: not everything was answered.",
-    "void": "The kit failed its own controls; this run says nothing about the sink.",
+    "void": "The kit failed its own controls; this run says nothing about the {subject}.",
 }
 
 _SHOWN = 2
 # Findings of one check that stand open; the others unfold.
-
-_TONE = {
-    "conformant": "good",
-    "with-deviations": "warn",
-    "nonconformant": "bad",
-    "incomplete": "none",
-    "void": "none",
-    PASSED: "good",
-    FAILED: "bad",
-    NOT_APPLICABLE: "none",
-    NOT_DECLARED: "none",
-    COULD_NOT_RUN: "warn",
-}
 
 
 def report_page(document: Mapping[str, Any]) -> str:
@@ -46,7 +34,7 @@ def report_page(document: Mapping[str, Any]) -> str:
         _header(document),
         _counts(document),
         _failures(document),
-        _capabilities(document),
+        declared_table(document),
         _all_checks(document),
         _controls(document),
         _about(document),
@@ -67,13 +55,14 @@ def _header(document: Mapping[str, Any]) -> str:
     origin = " ".join(part for part in (subject["distribution"], subject["version"]) if part)
     verdict = document["verdict"]
     accepted = document["profile"]["accepts"]
+    kind = kind_of(document)
     lines = [
-        '<header class="verdict ' + _TONE[verdict] + '">',
-        f'<p class="eyebrow">TorchLens tracker protocol, profile {escape(document["profile"]["id"])}</p>',
+        '<header class="verdict ' + TONE[verdict] + '">',
+        f'<p class="eyebrow">{kind.title}, profile {escape(document["profile"]["id"])}</p>',
         f"<h1>{escape(subject['name'])}</h1>",
         f'<p class="origin">{escape(origin)}</p>' if origin else "",
         f'<p class="word">{escape(verdict)}</p>',
-        f"<p>{escape(_MEANING[verdict])}</p>",
+        f"<p>{_MEANING[verdict].format(subject=kind.subject, one=kind.one)}</p>",
         f'<p class="why">{escape(document["why"])}</p>',
     ]
     if accepted:
@@ -92,7 +81,8 @@ def _counts(document: Mapping[str, Any]) -> str:
         (counts["not_declared"], "not declared", "none"),
         (counts["not_applicable"], "not applicable", "none"),
     ]
-    tiles = f'<li class="all"><b>{counts["executed"]} of {counts["expected"]}</b><span>checks executed</span></li>' + (
+    units = f"{kind_of(document).unit}s executed"
+    tiles = f'<li class="all"><b>{counts["executed"]} of {counts["expected"]}</b><span>{units}</span></li>' + (
         "".join(
             f'<li class="{tone if number else "zero"}"><b>{number}</b><span>{label}</span></li>'
             for number, label, tone in shown
@@ -106,7 +96,7 @@ def _failures(document: Mapping[str, Any]) -> str:
     stuck = [row for row in document["results"] if row["outcome"] == COULD_NOT_RUN]
     unexcused = [row for row in failed if not row["deviation"]]
     known = [row for row in failed if row["deviation"]]
-    problems = document["deviations"]["problems"]
+    problems = document["deviations"]["problems"] if "deviations" in document else []
     listed = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
     wrong = (
         f'<section>\n<h2>The list of known deviations is wrong</h2>\n<ul class="card warn">{listed}</ul>\n</section>'
@@ -194,61 +184,10 @@ def _finding(finding: Mapping[str, Any]) -> str:
     return f'<div class="finding">{message}{f"<dl>{shown}</dl>" if shown else ""}</div>'
 
 
-def reproduction(document: Mapping[str, Any], check: str) -> str:
-    """Return the one command that runs ``check`` again."""
-    reference = document["subject"]["reference"]
-    if reference is None:
-        return f"torchlens-conformance explain {check}"
-    reader = f" --reader {reference['reader']}" if reference["reader"] else ""
-    profile = document["profile"]["id"]
-    named = "" if profile == DEFAULT_PROFILE else f" --profile {profile}"
-    return f"torchlens-conformance certify {reference['target']}{reader}{named} --check {check}"
-
-
-def _capabilities(document: Mapping[str, Any]) -> str:
-    subject = document["subject"]
-    rows = []
-    for word, method in CAPABILITY_METHODS.items():
-        if word in subject["declared"]:
-            state, tone = _worst(document["results"], word)
-        else:
-            reason = subject["undeclared"].get(word, "no reason given")
-            state, tone = f"not declared: {reason}", "none"
-        rows.append(
-            f"<tr><td><code>{word}</code></td><td><code>{method}</code></td>"
-            f'<td><span class="dot {tone}"></span>{escape(state)}</td></tr>'
-        )
-    return _table("Capabilities", ("word", "method", "what the checks say"), rows)
-
-
-_TOPIC = {
-    "scalar": ("values.scalar", "values.steps"),
-    "raw_histogram": ("values.histogram", "values.summary"),
-    "text_manifest": ("values.text",),
-    "image": ("values.image",),
-    "graph": ("values.graph",),
-    "run_metadata": ("values.metadata",),
-    "structured_event": ("values.event",),
-    "embedding_module": ("values.embedding",),
-}
-
-
-def _worst(results: Iterable[Mapping[str, Any]], word: str) -> tuple[str, str]:
-    mine = [row for row in results if row["check"] in _TOPIC[word]]
-    for outcome in (FAILED, COULD_NOT_RUN):
-        found = [row for row in mine if row["outcome"] == outcome]
-        if found:
-            names = ", ".join(row["check"] for row in found)
-            known = all(row["deviation"] for row in found)
-            word_shown = "known deviation" if known and outcome == FAILED else outcome
-            return f"{word_shown}: {names}", "warn" if known else _TONE[outcome]
-    return ("kept", "good") if any(row["outcome"] == PASSED for row in mine) else ("not checked", "none")
-
-
 def _all_checks(document: Mapping[str, Any]) -> str:
     rows = []
     for row in document["results"]:
-        state, tone = row["outcome"], _TONE[row["outcome"]]
+        state, tone = row["outcome"], TONE[row["outcome"]]
         if row["outcome"] == FAILED and (row["deviation"] or row["level"] == "should"):
             state, tone = ("known deviation" if row["deviation"] else "failed (should)"), "warn"
         reason = f" <small>{escape(row['reason'])}</small>" if row["reason"] else ""
@@ -256,7 +195,8 @@ def _all_checks(document: Mapping[str, Any]) -> str:
             f"<tr><td><code>{escape(row['check'])}</code></td><td>{escape(', '.join(row['clauses']))}</td>"
             f'<td><span class="dot {tone}"></span>{state}{reason}</td></tr>'
         )
-    return _table("Every check", ("check", "clauses", "outcome"), rows)
+    unit = kind_of(document).unit
+    return table(f"Every {unit}", (unit, "clauses", "outcome"), rows)
 
 
 def _controls(document: Mapping[str, Any]) -> str:
@@ -267,22 +207,29 @@ def _controls(document: Mapping[str, Any]) -> str:
         f'<td><span class="dot {"good" if control["ok"] else "bad"}"></span>{escape(control["seen"])}</td></tr>'
         for control in controls
     ]
-    table = _table("", ("control", "had to", "did"), rows)
+    shown = table("", ("control", "had to", "did"), rows)
+    kind = kind_of(document)
+    wired = (
+        f" The {WIREDNESS} alters one value in the sink's own stream and demands that its reader reports it."
+        if kind is not ENGINE
+        else ""
+    )
     intro = (
-        "<p>Before it looks at a sink, the kit proves itself: sinks without fault must pass, and sinks with one "
-        f"planted fault each must fail by the checks named for it. The {WIREDNESS} alters one value in the sink's own "
-        "stream and demands that its reader reports it.</p>"
+        f"<p>Before it looks at {kind.one}, the kit proves itself: {kind.subject}s without fault must pass, and "
+        f"{kind.subject}s with one planted fault each must fail by the {kind.unit}s named for it.{wired}</p>"
     )
     return (
         f"<section>\n<h2>Controls</h2>\n{intro}\n<details{'' if held == len(controls) else ' open'}>"
-        f"<summary>{held} of {len(controls)} held</summary>\n{table}\n</details>\n</section>"
+        f"<summary>{held} of {len(controls)} held</summary>\n{shown}\n</details>\n</section>"
     )
 
 
 def _about(document: Mapping[str, Any]) -> str:
     environment, subject = document["environment"], document["subject"]
+    versions = environment.get("versions", {})
     pairs = [
-        ("read back in", subject["read"]),
+        *((("read back in", subject["read"]),) if "read" in subject else ()),
+        *((name, version) for name, version in versions.items() if version),
         ("kit", f"torchlens-conformance {environment['kit']}"),
         ("profile digest", document["profile"]["digest"]),
         ("Python", environment["python"]),
@@ -298,9 +245,3 @@ def _about(document: Mapping[str, Any]) -> str:
         "<code>report.json</code> is unaltered, not who made it. Ask it: "
         "<code>torchlens-conformance verify report.json</code></p>\n</footer>"
     )
-
-
-def _table(title: str, heads: Iterable[str], rows: Iterable[str]) -> str:
-    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
-    table = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-    return f"<section>\n<h2>{title}</h2>\n{table}\n</section>" if title else table

@@ -15,9 +15,8 @@ from typing import Any
 
 from .model import CheckResult, ControlResult, Finding
 from .profiles import Profile
+from .report_kinds import SINK, ReportKind
 from .verdict import count_outcomes
-
-FORMAT, FORMAT_VERSION = "torchlens-conformance.report", 1
 
 _MOST_FINDINGS = 20
 _LONGEST_TEXT = 1500
@@ -81,23 +80,40 @@ def build_document(
     profile: Profile,
     results: Sequence[CheckResult],
     controls: Sequence[ControlResult],
-    deviations: Mapping[str, Any],
     environment: Mapping[str, Any],
+    deviations: Mapping[str, Any] | None = None,
     chosen: Sequence[str] | None = None,
+    accepts: Sequence[str] | None = None,
     steadied: Steadied | None = None,
+    kind: ReportKind = SINK,
 ) -> dict[str, Any]:
-    """Return the document with its digest; it validates against ``schemas/report.schema.json``."""
+    """Return the document with its digest; it validates against the schema of its kind.
+
+    Args:
+        verdict: The verdict.
+        why: It in one sentence.
+        subject: The fields of ``subject``.
+        profile: What was asked.
+        results: What was answered.
+        controls: What the controls did.
+        environment: The fields of ``environment``.
+        deviations: The fields of ``deviations``; None for a kind that knows none.
+        chosen: The checks that were chosen, or None for the whole profile.
+        accepts: The other spellings that were accepted, in words; the profile's when left out.
+        steadied: Takes out of texts what differs from run to run.
+        kind: The kind of the report.
+    """
     steady = steadied or Steadied()
     by_check = {result.check: result for result in results}
     document: dict[str, Any] = {
         # "checks" sorts first, so a reader of the file meets the counts before anything else.
         "checks": count_outcomes(profile.levels, results),
         "controls": [control_row(control, steady) for control in controls],
-        "deviations": dict(deviations),
+        **({} if deviations is None else {"deviations": dict(deviations)}),
         "environment": dict(environment),
-        "format": FORMAT,
+        "format": kind.format,
         "profile": {
-            "accepts": profile.accepted(),
+            "accepts": profile.accepted() if accepts is None else list(accepts),
             "chosen": None if chosen is None else list(chosen),
             "digest": profile.digest,
             "id": profile.id,
@@ -107,7 +123,7 @@ def build_document(
         ],
         "subject": dict(subject),
         "verdict": verdict,
-        "version": FORMAT_VERSION,
+        "version": kind.version,
         "why": steady(why),
     }
     return {**document, "digest": document_digest(document)}
@@ -164,10 +180,17 @@ def control_from_document(row: Mapping[str, Any]) -> ControlResult:
     return ControlResult(control=row["control"], expected=row["expected"], seen=row["seen"], ok=row["ok"])
 
 
-def write_report(document: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+def write_report(
+    document: Mapping[str, Any], folder: Path, *, beside: Mapping[str, str] | None = None
+) -> dict[str, Path]:
     """Write ``report.json``, ``report.html``, ``junit.xml`` and ``badge.json`` into ``folder``, made when missing.
 
-    Returns the path of each by its kind. Raises ``OSError`` when the folder cannot be written.
+    Args:
+        document: The document of a report, of whatever kind.
+        folder: Where to.
+        beside: Further texts, by file name.
+
+    Returns the path of each by its name. Raises ``OSError`` when the folder cannot be written.
     """
     from .badge import badge
     from .html import report_page
@@ -180,6 +203,7 @@ def write_report(document: Mapping[str, Any], folder: Path) -> dict[str, Path]:
             "report.html": report_page(document),
             "junit.xml": junit_xml(document),
             "badge.json": canonical(badge(document)),
+            **(beside or {}),
         },
     )
 

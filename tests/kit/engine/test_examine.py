@@ -12,28 +12,35 @@ from click.testing import CliRunner
 
 pytest.importorskip("torch")
 
+from tests.kit.engine.examples import HELD, results
+from torchlens_conformance.kit.engine import examine as examining
 from torchlens_conformance.kit.engine import kill_matrix
+from torchlens_conformance.kit.engine.adapter import ABILITIES
 from torchlens_conformance.kit.engine.adapters import find_engine, require_engine
 from torchlens_conformance.kit.engine.adapters.torchlens import named_skip
-from torchlens_conformance.kit.engine.asking import ask
+from torchlens_conformance.kit.engine.asking import Answer, ask, judged, missing_ability
 from torchlens_conformance.kit.engine.command import engine as command
 from torchlens_conformance.kit.engine.defects import DEFECTS, get_defect
-from torchlens_conformance.kit.engine.examine import examine, judge
+from torchlens_conformance.kit.engine.examine import examine
+from torchlens_conformance.kit.engine.judging import judge
 from torchlens_conformance.kit.engine.laws import LAWS, get_law
 from torchlens_conformance.kit.engine.plain_engine import PlainEngine
 from torchlens_conformance.kit.engine.report_text import as_table, write_engine_report
-from torchlens_conformance.kit.model import COULD_NOT_RUN, FAILED, NOT_DECLARED, PASSED, CheckResult, ControlResult
+from torchlens_conformance.kit.model import (
+    COULD_NOT_RUN,
+    FAILED,
+    NOT_APPLICABLE,
+    NOT_DECLARED,
+    PASSED,
+    CheckResult,
+    ControlResult,
+)
 from torchlens_conformance.kit.report import document_digest
+from torchlens_conformance.kit.verify import load_report
 from torchlens_conformance.protocol import Refusal
 
 DOCS = Path(__file__).parents[3] / "docs"
-HELD = (ControlResult("perfect: plain", "pass", "passed", True),)
 QUICK = ("step.increasing", "values.counts", "amp.derived", "attach.clean")
-
-
-def results(outcome: str) -> list[CheckResult]:
-    """Return every law with one outcome for the first and passed for the others."""
-    return [CheckResult(law.id, law.clauses, PASSED if number else outcome) for number, law in enumerate(LAWS)]
 
 
 def test_the_plain_engine_keeps_the_laws() -> None:
@@ -72,18 +79,49 @@ def test_what_is_not_declared_is_not_asked() -> None:
     assert (result.outcome, result.reason) == (NOT_DECLARED, "several-optimizers: it takes one")
 
 
+def test_every_ability_has_a_law() -> None:
+    """What an engine lacks is told by a law that is not declared, never by a scenario that is left out (PROT-1)."""
+    for word in ABILITIES:
+        lacking = PlainEngine(word, lacks={word: "it cannot"})
+        told = [law for law in LAWS if missing_ability(law, lacking)]
+        assert told, word
+
+
+def test_what_this_machine_cannot_ask_is_not_applicable() -> None:
+    """A law whose scenario cannot run here is not applicable, with the reason (PROT-1)."""
+    law = get_law("parallel.ranks")
+    away = judged(law, PlainEngine(), {"data-parallel": Answer({}, absent="no torch.distributed")})
+    assert (away.outcome, away.reason) == (NOT_APPLICABLE, "no torch.distributed")
+    stuck = judged(law, PlainEngine(), {"data-parallel": Answer({}, "timed out")})
+    assert stuck.outcome == COULD_NOT_RUN
+
+
+def test_a_control_of_a_law_that_is_not_applicable_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect that nobody can ask about here does not make a run void, and the report says so (PROT-1)."""
+    index = 1 + [defect.id for defect in DEFECTS].index("every-rank")
+    law = get_law("parallel.ranks")
+    monkeypatch.setattr(
+        examining, "ask", lambda *_: [CheckResult(law.id, law.clauses, NOT_APPLICABLE, reason="no gloo")]
+    )
+    control = examining._control(index)
+    assert control.ok and control.seen == "not applicable: no gloo"
+
+
 def test_the_verdict_follows_from_what_was_seen() -> None:
     """Void, nonconformant, incomplete, with deviations and conformant, in this order (STEP-1)."""
-    plain, broken = PlainEngine(), (ControlResult("defect: null", "fail", "passed", False),)
-    assert judge(plain, results(FAILED), broken, partial_run=False)[0] == "void"
-    assert judge(plain, results(PASSED), (), partial_run=False)[0] == "void"
-    assert judge(plain, results(FAILED), HELD, partial_run=False)[0] == "nonconformant"
-    assert judge(plain, results(COULD_NOT_RUN), HELD, partial_run=False)[0] == "incomplete"
-    assert judge(plain, results(PASSED)[:3], HELD, partial_run=True)[0] == "incomplete"
-    assert (
-        judge(PlainEngine(lacks={"amp": "no"}), results(NOT_DECLARED), HELD, partial_run=False)[0] == "with-deviations"
-    )
-    assert judge(plain, results(PASSED), HELD, partial_run=False)[0] == "conformant"
+    broken = (ControlResult("defect: null", "fail", "passed", False),)
+    failed, stuck, held = results(step_source=FAILED), results(step_source=COULD_NOT_RUN), results()
+    for lacks, seen, controls, partial_run, verdict in (
+        ([], failed, broken, False, "void"),
+        ([], held, (), False, "void"),
+        ([], failed, HELD, False, "nonconformant"),
+        ([], stuck, HELD, False, "incomplete"),
+        ([], held[:3], HELD, True, "incomplete"),
+        ([], held[:3], HELD, False, "incomplete"),
+        (["amp"], results(amp_scale=NOT_DECLARED), HELD, False, "with-deviations"),
+        ([], held, HELD, False, "conformant"),
+    ):
+        assert judge(lacks, seen, controls, partial_run=partial_run)[0] == verdict
 
 
 def test_a_report_is_written(tmp_path: Path) -> None:
@@ -129,6 +167,12 @@ def test_the_committed_kill_matrix_is_right() -> None:
         assert kill_matrix.as_section(matrix) in kill_matrix.PAGE_FILE.read_text(encoding="utf-8")
 
 
+def test_another_measurement_is_told_by_defect_and_law() -> None:
+    """What differs from the committed matrix is named, so that one law that wavers can be found (STEP-1)."""
+    committed, measured = {"a": ("x", "z"), "b": ("x",)}, {"a": ("y", "z"), "b": ("x",), "c": ("x",)}
+    assert kill_matrix.differences(committed, measured) == ["a: + y, - x", "c: + x"]
+
+
 @pytest.mark.kit_full
 @pytest.mark.timeout(1800)
 def test_a_new_measurement_gives_the_committed_matrix() -> None:
@@ -137,14 +181,17 @@ def test_a_new_measurement_gives_the_committed_matrix() -> None:
     assert kill_matrix.measure(defect.id for defect in DEFECTS) == matrix
 
 
-def test_the_adapter_of_the_page_works() -> None:
-    """The adapter on the page, as it stands there, is asked and answers (STEP-2)."""
+def test_the_adapter_of_the_page_works(tmp_path: Path) -> None:
+    """The adapter on the page, as it stands there, is examined, and its report verifies (STEP-2, CLOSE-1)."""
     text = (DOCS / "engine-kit.md").read_text(encoding="utf-8")
     found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert found is not None
+    assert len([line for line in found.group(1).splitlines() if line]) <= 25
     names: dict[str, Any] = {}
     exec(compile(found.group(1), "engine-kit.md", "exec"), names)
-    asked = ask(
-        require_engine("page:ENGINE", names["ENGINE"]), [get_law("step.increasing"), get_law("step.optimizers")]
-    )
-    assert [result.outcome for result in asked] == [PASSED, NOT_DECLARED]
+    engine = require_engine("page:ENGINE", names["ENGINE"])
+    laws = ["step.increasing", "step.optimizers", "ledger.balance", "environment.disables", "transfer.plan"]
+    report = examine(engine, laws=laws, controls=HELD)
+    outcomes = {result.check: result.outcome for result in report.results}
+    assert [outcomes[law] for law in laws] == [PASSED, NOT_DECLARED, PASSED, PASSED, NOT_DECLARED]
+    load_report(write_engine_report(report.document, tmp_path)["report.json"])

@@ -1,8 +1,8 @@
 """What the kit asks of an engine, spelled generically: attach, step, close, report.
 
 An adapter is one module-level object. What its engine cannot do stands in ``lacks`` with a reason: laws about it are
-*not declared*. A law that this machine cannot ask (no accelerator, say) is *not applicable*, and one that was asked and
-gave no answer *could not run*. The three are never mixed.
+*not declared*. A law that this machine cannot ask (a torch without ``torch.distributed``, say) is *not applicable*, and
+one that was asked and gave no answer *could not run*. The three are never mixed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ ABILITIES: Mapping[str, str] = {
     "several-optimizers": "takes a list of optimizers",
     "names": "takes name= and namespace=",
     "plan": "states the bytes that a sampled step moves off the device",
+    "activations": "watches outputs of modules, by select= and inputs=",
+    "activation-grads": "watches gradients of outputs of modules",
+    "compiled": "watches a model under torch.compile",
+    "data-parallel": "watches a DistributedDataParallel run",
+    "disable": "is turned off by TORCHLENS_WATCH_DISABLE=1",
 }
 """The closed words of what an engine may lack, with what each means."""
 
@@ -43,6 +48,7 @@ class Ask:
         select: Prefixes, or None.
         name: The session's name, or None.
         namespace: The session's namespace, or None.
+        inputs: An example of the model's inputs, for outputs of modules, or None.
         budgets: Hard budgets, or None.
         allow_missing_phases: Whether a scope without its boundary is a named skip.
     """
@@ -55,6 +61,7 @@ class Ask:
     select: Sequence[str] | None = None
     name: str | None = None
     namespace: str | None = None
+    inputs: Any = None
     budgets: Mapping[str, int] | None = None
     allow_missing_phases: bool = False
 
@@ -74,7 +81,10 @@ class Session(Protocol):
         """End the watch and return what its report says. Clause: CLOSE-1."""
 
     def planned_bytes(self) -> int | None:
-        """Return the bytes that a sampled step moves off the device, as the plan states them. Clause: XFER-1."""
+        """Return the bytes that a sampled step moves off the device, as the plan states them. Clause: XFER-1.
+
+        Not called when the engine lacks ``plan``.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -9,15 +10,15 @@ from importlib import import_module
 from typing import Any
 
 from ..keepers import Fault, side_by_side
-from ..model import COULD_NOT_RUN, FAILED, NOT_DECLARED, PASSED, CheckResult, Finding
+from ..model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED, PASSED, CheckResult, Finding
 from ..processes import OK, Channel, Limits, run_child
 from .adapter import Engine
 from .laws import LAWS, get_law
 from .looking import judge_law
-from .observation import Law, Observed
+from .observation import Law, NotApplicable, Observed
 
-TIMEOUT = 60.0
-"""Seconds for one scenario."""
+TIMEOUT = 120.0
+"""Seconds for one scenario: the longest take five on an idle processor."""
 
 
 def ask(engine: Engine, laws: Sequence[Law] = LAWS, *, workers: int = 2) -> tuple[CheckResult, ...]:
@@ -56,10 +57,11 @@ class Answer:
     Args:
         observations: By case.
         trouble: Why it did not end, or empty.
+        absent: Why this machine cannot run it, or empty.
     """
 
-    def __init__(self, observations: Mapping[str, Observed], trouble: str = "") -> None:
-        self.observations, self.trouble = dict(observations), trouble
+    def __init__(self, observations: Mapping[str, Observed], trouble: str = "", absent: str = "") -> None:
+        self.observations, self.trouble, self.absent = dict(observations), trouble, absent
 
 
 def observe(engine: Engine, scenario: str) -> Answer:
@@ -68,6 +70,9 @@ def observe(engine: Engine, scenario: str) -> Answer:
     outcome = run_child(partial(_observe, engine, scenario), limits=limits)
     observations = {record[1].case: record[1] for record in outcome.records if record[0] == "observed"}
     trouble = next((record[1] for record in outcome.records if record[0] == "trouble"), "")
+    absent = next((record[1] for record in outcome.records if record[0] == "absent"), "")
+    if absent:
+        return Answer({}, absent=absent)
     if not trouble and outcome.ended != OK:
         trouble = f"{outcome.ended}: {outcome.output.strip()[-300:]}".rstrip(": ")
     if not trouble and not observations:
@@ -80,6 +85,9 @@ def _observe(engine: Engine, scenario: str, channel: Channel) -> None:
 
     # One thread: forked processes and thread pools do not go together, and one thread is the same bits each time.
     torch.set_num_threads(1)
+    # What is set around the kit is no part of a question; one scenario sets variables itself.
+    for name in [name for name in os.environ if name.startswith("TORCHLENS_WATCH_")]:
+        del os.environ[name]
     try:
         import warnings
 
@@ -90,6 +98,8 @@ def _observe(engine: Engine, scenario: str, channel: Channel) -> None:
             warnings.simplefilter("ignore")
             for observed in SCENARIOS[scenario](engine):
                 channel.send("observed", observed)
+    except NotApplicable as reason:
+        channel.send("absent", str(reason)[:300])
     except Exception as error:
         channel.send("trouble", f"{type(error).__name__}: {error}"[:300])
 
@@ -105,6 +115,9 @@ def judged(law: Law, engine: Engine, answers: Mapping[str, Answer]) -> CheckResu
     if word:
         return CheckResult(law.id, law.clauses, NOT_DECLARED, reason=f"{word}: {engine.lacks[word]}")
     mine: dict[str, Any] = {name: answers[name] for name in law.scenarios if name in answers}
+    absent = [answer.absent for answer in mine.values() if answer.absent]
+    if absent:
+        return CheckResult(law.id, law.clauses, NOT_APPLICABLE, reason="; ".join(dict.fromkeys(absent)))
     trouble = [f"{name}: {answer.trouble}" for name, answer in mine.items() if answer.trouble]
     if trouble or not mine:
         return CheckResult(law.id, law.clauses, COULD_NOT_RUN, reason="; ".join(trouble) or "nothing was observed")

@@ -26,7 +26,7 @@ usage or a fault of the kit."""
 @click.option(
     "--report-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write report.json, report.txt and table.md into this folder.",
+    help="Write report.json, report.html, junit.xml, badge.json, report.txt and table.md into this folder.",
 )
 @click.option(
     "--expect", type=click.Choice(VERDICTS), default=CONFORMANT, show_default=True, help="The verdict that exits 0."

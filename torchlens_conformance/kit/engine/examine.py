@@ -16,28 +16,16 @@ from torchlens_conformance import __version__
 
 from ..controls import judge_defect, judge_perfect
 from ..keepers import Fault, side_by_side
-from ..model import (
-    CONFORMANT,
-    COULD_NOT_RUN,
-    FAILED,
-    INCOMPLETE,
-    NONCONFORMANT,
-    NOT_DECLARED,
-    VOID,
-    WITH_DEVIATIONS,
-    CheckResult,
-    ControlResult,
-    Report,
-)
-from ..report import Steadied, control_row, document_digest, result_row
-from ..verdict import count_outcomes
+from ..model import NOT_APPLICABLE, CheckResult, ControlResult, Report
+from ..report import build_document
+from ..report_kinds import ENGINE
 from .adapter import ABILITIES, Engine
 from .asking import ask, chosen_laws, import_once
 from .defects import DEFECTS
+from .judging import judge
 from .laws import LAWS, get_law
 from .plain_engine import PlainEngine
-
-FORMAT, FORMAT_VERSION = "torchlens-conformance.engine-report", 1
+from .profile import engine_profile
 
 
 def run_controls() -> tuple[ControlResult, ...]:
@@ -55,7 +43,12 @@ def _control(index: int) -> ControlResult:
     if index == 0:
         return judge_perfect("plain", ask(PlainEngine(), LAWS))
     defect = DEFECTS[index - 1]
-    return judge_defect(defect.id, ask(defect.engine, [get_law(law) for law in defect.killed_by]))
+    results = ask(defect.engine, [get_law(law) for law in defect.killed_by])
+    away = [result.reason for result in results if result.outcome == NOT_APPLICABLE]
+    if away:
+        # Nobody is asked this law here, so there is nothing that the defect could show.
+        return ControlResult(f"defect: {defect.id}", "be asked where that can be", f"not applicable: {away[0]}", True)
+    return judge_defect(defect.id, results)
 
 
 def examine(
@@ -80,44 +73,17 @@ def examine(
     shown = run_controls() if controls is None else tuple(controls)
     results = ask(engine, chosen) if all(control.ok for control in shown) else ()
     partial_run = len(chosen) < len(LAWS)
-    verdict, why = judge(engine, results, shown, partial_run=partial_run)
-    milliseconds = int((time.monotonic() - start) * 1000)
-    return report_of(engine, verdict, why, results, shown, target=target, milliseconds=milliseconds)
-
-
-def judge(
-    engine: Engine, results: Sequence[CheckResult], controls: Sequence[ControlResult], *, partial_run: bool
-) -> tuple[str, str]:
-    """Return the verdict and the sentence that says why.
-
-    In this order: void, nonconformant, incomplete, with deviations, conformant.
-    """
-    broken = [control.control for control in controls if not control.ok]
-    if broken or not controls:
-        return (
-            VOID,
-            f"The kit did not prove itself, so it says nothing about the engine: {_named(broken) or 'no control ran'}.",
-        )
-    levels = {law.id: law.level for law in LAWS}
-    failed = [result.check for result in results if result.outcome == FAILED]
-    must = [law for law in failed if levels[law] == "must"]
-    asked = sum(result.outcome != NOT_DECLARED for result in results)
-    if must:
-        return NONCONFORMANT, f"{len(must)} of {asked} laws failed: {_named(must)}."
-    stuck = [result.check for result in results if result.outcome == COULD_NOT_RUN]
-    if stuck:
-        return INCOMPLETE, f"{len(stuck)} laws gave no answer: {_named(stuck)}."
-    if partial_run:
-        return INCOMPLETE, f"Only {len(results)} of {len(LAWS)} laws were asked."
-    if failed:
-        return WITH_DEVIATIONS, f"{len(failed)} laws that an engine should keep failed: {_named(failed)}."
-    if engine.lacks:
-        return WITH_DEVIATIONS, f"It does not declare {_named(list(engine.lacks))}; all {asked} laws it was asked hold."
-    return CONFORMANT, f"All {asked} laws hold."
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    verdict, why = judge(list(engine.lacks), results, shown, partial_run=partial_run)
+    return report_of(
+        engine,
+        verdict,
+        why,
+        results,
+        shown,
+        target=target,
+        chosen=[law.id for law in chosen] if partial_run else None,
+        milliseconds=int((time.monotonic() - start) * 1000),
+    )
 
 
 def version_of(distribution: str | None) -> str | None:
@@ -137,10 +103,9 @@ def report_of(
     *,
     target: str | None,
     milliseconds: int,
+    chosen: Sequence[str] | None = None,
 ) -> Report:
     """Return the report with its canonical document."""
-    levels = {law.id: law.level for law in LAWS}
-    steady = Steadied()
     environment = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "host": socket.gethostname(),
@@ -155,31 +120,29 @@ def report_of(
         "declared": [word for word in ABILITIES if word not in engine.lacks],
         "distribution": engine.distribution,
         "name": engine.name,
-        "reference": target,
+        "reference": None if target is None else {"target": target},
         "undeclared": dict(engine.lacks),
         "version": version_of(engine.distribution),
     }
-    document: dict[str, Any] = {
-        "checks": count_outcomes(levels, results),
-        "controls": [control_row(control, steady) for control in controls],
-        "environment": environment,
-        "format": FORMAT,
-        "profile": {"accepts": engine.spellings.accepted(), "laws": list(levels)},
-        "results": [result_row(result, levels[result.check], steady) for result in results],
-        "subject": subject,
-        "verdict": verdict,
-        "version": FORMAT_VERSION,
-        "why": steady(why),
-    }
-    document["digest"] = document_digest(document)
-    counts = document["checks"]
+    document = build_document(
+        verdict=verdict,
+        why=why,
+        subject=subject,
+        profile=engine_profile(),
+        accepts=engine.spellings.accepted(),
+        results=results,
+        controls=controls,
+        environment=environment,
+        chosen=chosen,
+        kind=ENGINE,
+    )
     return Report(
         verdict=verdict,
         why=document["why"],
         subject=subject,
-        profile={"id": "engine"},
-        executed=counts["executed"],
-        expected=counts["expected"],
+        profile=document["profile"],
+        executed=document["checks"]["executed"],
+        expected=document["checks"]["expected"],
         results=tuple(results),
         controls=tuple(controls),
         environment=environment,

@@ -8,7 +8,19 @@ from typing import Any
 
 from ..model import ACKNOWLEDGED, RAISED, REFUSED, Finding
 
-__all__ = ["ACKNOWLEDGED", "RAISED", "REFUSED", "CloseFacts", "Event", "Finding", "Law", "Observed", "Row", "SinkFacts"]
+__all__ = [
+    "ACKNOWLEDGED",
+    "RAISED",
+    "REFUSED",
+    "CloseFacts",
+    "Event",
+    "Finding",
+    "Law",
+    "NotApplicable",
+    "Observed",
+    "Row",
+    "SinkFacts",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,7 @@ class CloseFacts:
         sinks: The ledger, in the order of the sinks.
         skips: (name, step) of each named skip.
         text: The report for people.
+        disabled_by: What kept the session from collecting anything, as the report says it; empty when nothing did.
     """
 
     sampled: int | None
@@ -95,6 +108,11 @@ class CloseFacts:
     sinks: tuple[SinkFacts, ...] = ()
     skips: tuple[tuple[str, int | None], ...] = ()
     text: str = ""
+    disabled_by: str = ""
+
+
+class NotApplicable(Exception):
+    """Raised by a scenario that this machine cannot ask, whatever the engine; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

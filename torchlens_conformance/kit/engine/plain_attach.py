@@ -8,11 +8,12 @@ from weakref import WeakKeyDictionary
 
 from ...protocol import Refusal, advertised_capabilities, require_capabilities, require_safe_tag, scalar_tag
 from .adapter import Ask
+from .plain_surroundings import unwrapped
 
 if TYPE_CHECKING:
     import torch
 
-SIGNALS = ("gradients", "parameters", "updates")
+SIGNALS = ("gradients", "parameters", "updates", "activations", "activation_grads")
 """What the plain engine watches."""
 
 _open_sessions: WeakKeyDictionary[Any, set[tuple[str | None, str | None]]] = WeakKeyDictionary()
@@ -60,10 +61,11 @@ def require_attachable(
         raise _refusal("watch_sparse_grad_unsupported", "A gradient would be sparse.")
     if any(not isinstance(optimizer, torch.optim.Optimizer) for optimizer in optimizers):
         raise _refusal("watch_optimizer_invalid", "The signals need an optimizer.")
+    _require_explicit(ask)
     sites: dict[str, torch.Tensor] = {
-        name: parameter for name, parameter in model.named_parameters() if _taken(name, ask.select)
+        name: parameter for name, parameter in unwrapped(model).named_parameters() if taken(name, ask.select)
     }
-    if not sites:
+    if not sites and not any(taken(name or "_root", ask.select) for name, _ in unwrapped(model).named_modules()):
         raise _refusal(
             "watch_selector_matched_no_sites", "Nothing is selected.", census=[*dict(model.named_parameters())]
         )
@@ -75,7 +77,13 @@ def require_attachable(
     return sites
 
 
-def _taken(name: str, select: Sequence[str] | None) -> bool:
+def _require_explicit(ask: Ask) -> None:
+    if {"activations", "activation_grads"} & set(ask.signals) and (ask.select is None or ask.inputs is None):
+        raise _refusal("watch_tier_inputs_missing", "Outputs of modules need select= and inputs=.")
+
+
+def taken(name: str, select: Sequence[str] | None) -> bool:
+    """Say whether a prefix of whole components selects a name. Clause: TAG-6."""
     return select is None or any(name == prefix or name.startswith(f"{prefix}.") for prefix in select)
 
 

@@ -6,16 +6,19 @@ with the engine that the project ships. Each method that a defect makes wrong ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...protocol import Point, Refusal, ScalarPoint, TextPoint, meta_tag, run_tag
 from .adapter import Ask, Spellings
-from .observation import CloseFacts, SinkFacts
+from .observation import CloseFacts
 from .plain_attach import Held, register, require_attachable, unregister
+from .plain_modules import PlainModules
 from .plain_scaler import ScalerWatch
+from .plain_sinks import PlainSinks
 from .plain_statistics import GRID, Naming, histogram_point, scalar_points
+from .plain_surroundings import DISABLE, disabled_by, unwrapped
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +29,7 @@ def refuse(code: str, message: str, remedy: str = "See the specification.", **fi
     raise Refusal(code, message, remedy=remedy, **fields)
 
 
-class PlainSession:
+class PlainSession(PlainSinks):
     """One watch of one model by the plain engine.
 
     Args:
@@ -38,16 +41,14 @@ class PlainSession:
     """
 
     def __init__(self, model: torch.nn.Module, sinks: Iterable[Any], ask: Ask) -> None:
-        self.sinks = tuple(sinks)
+        super().__init__(sinks)
         self.ask = ask
+        self.disabled_by = self.why_disabled(model)
         self.optimizers = tuple(ask.optimizer) if isinstance(ask.optimizer, (list, tuple)) else (ask.optimizer,)
         self.model = model
         self.naming = Naming(ask.name, ask.namespace)
         self.sites = require_attachable(model, self.sinks, ask, self.optimizers)
         register(model, self.ask)
-        self.failed: dict[int, str] = {}
-        self.emitted = [0] * len(self.sinks)
-        self.data = [0] * len(self.sinks)
         self.skips: list[tuple[str, int | None]] = []
         self.sampled: list[int] = []
         self.open: int | None = None
@@ -56,7 +57,19 @@ class PlainSession:
         self.boundaries: list[Held] = []
         self.scaler = ScalerWatch(None)
         self.report: CloseFacts | None = None
-        self.hooks = [hook for optimizer in self.optimizers for hook in self.install(optimizer)]
+        self.hooks: list[Any] = []
+        self.modules = self.observer(() if self.disabled_by else ask.signals)
+        if not self.disabled_by:
+            self.hooks = [hook for optimizer in self.optimizers for hook in self.install(optimizer)]
+            self.hooks += self.modules.hooks
+
+    def why_disabled(self, model: torch.nn.Module) -> str:
+        """Return what turns the session off, or nothing. Clause: ENV-1."""
+        return disabled_by(model)
+
+    def observer(self, signals: Sequence[str]) -> PlainModules:
+        """Return what sees the outputs of modules. Clause: TIER-1."""
+        return PlainModules(unwrapped(self.model), signals, self.ask.select, lambda: self.scaler.backward_factor())
 
     # Steps ------------------------------------------------------------------------------------------------------------
 
@@ -85,6 +98,8 @@ class PlainSession:
         self.scaler.require_power_of_two()
         self.open = self.last = n
         self.boundaries = []
+        if self.ask.step is None:
+            self.modules.clear()
         if self.first is None:
             self.first = n
             self.heartbeat(n)
@@ -92,7 +107,7 @@ class PlainSession:
     def leave(self) -> None:
         """Close the block: its rows, or the reason why there are none."""
         step, self.open = self.open, None
-        if step is None:
+        if step is None or self.disabled_by:
             return
         stepped = [held for held in self.boundaries if not held.skipped]
         if not self.boundaries and not self.scaler.skipped() and not self.ask.allow_missing_phases:
@@ -100,14 +115,20 @@ class PlainSession:
             refuse("watch_phase_missing", "No optimizer stepped in the scope.", step=step)
         if not stepped:
             self.skips.append(("amp_skipped" if self.scaler.skipped() else "phase_missing", step))
-        elif len(self.boundaries) < len(self.optimizers):
-            self.skips.append(("optimizer_not_stepped", step))
+        elif len(stepped) < len(self.optimizers):
+            self.skips.append((self.why_missing(stepped), step))
         if stepped and self.due(step):
             self.sampled.append(step)
             self.emit_block(self.row_step(step), stepped)
         if self.scaler.scale is not None:
             self.run_row("amp_scale", step, self.recorded_scale())
         self.run_row("last_step", step, step)
+        self.modules.clear()
+
+    def why_missing(self, stepped: Sequence[Held]) -> str:
+        """Return why not all optimizers stepped: each has a stage of its own in the scaler. Clause: AMP-6."""
+        missing = [one for one in self.optimizers if all(one is not held.optimizer for held in stepped)]
+        return "amp_skipped" if any(map(self.scaler.left_out, missing)) else "optimizer_not_stepped"
 
     def leave_raising(self) -> None:
         """Close the block while the loop's own exception unwinds; nothing masks it. Clause: TAG-4."""
@@ -201,6 +222,8 @@ class PlainSession:
 
     def heartbeat(self, step: int) -> None:
         """Send heartbeat and manifest, before any data. Clause: STEP-8."""
+        if self.disabled_by:
+            return
         self.run_row("attached", step, 1)
         self.emit(TextPoint(meta_tag("manifest", **self.naming.parts), step, f"sites: {', '.join(self.sites)}"))
 
@@ -224,10 +247,12 @@ class PlainSession:
                         ScalarPoint(self.naming.scalar("updates", "ratio", leaf), step, update.norm().item() / norm),
                         data=True,
                     )
-            if held.factor is not None:
-                self.run_row("amp_unscale_derived", step, 1)
             if held.evaluations:
                 self.run_row("closure_evaluations", step, held.evaluations)
+        for (family, leaf), outputs in self.modules.merged().items():
+            self.emit_site(family, leaf, outputs, step)
+        if self.modules.derived or any(held.factor is not None for held in boundaries):
+            self.run_row("amp_unscale_derived", step, 1)
 
     def emit_site(self, family: str, leaf: str, values: torch.Tensor, step: int) -> None:
         """Send the rows of one site."""
@@ -248,26 +273,6 @@ class PlainSession:
         """Return the scale that the step used. Clause: AMP-1."""
         return self.scaler.scale
 
-    def emit(self, point: Point, *, data: bool = False) -> None:
-        """Send one point to every healthy sink that takes its kind. Clause: PROT-5."""
-        method = {"ScalarPoint": "emit_scalar", "HistogramPoint": "emit_histogram"}.get(
-            type(point).__name__, "emit_text"
-        )
-        for index, sink in enumerate(self.sinks):
-            if index in self.failed or not hasattr(sink, method):
-                continue
-            try:
-                getattr(sink, method)(point)
-            except Exception as error:
-                self.latch(index, f"{type(error).__name__}: {error}")
-            else:
-                self.emitted[index] += 1
-                self.data[index] += data
-
-    def latch(self, index: int, why: str) -> None:
-        """Send nothing more to one sink. Clause: PROT-5."""
-        self.failed[index] = why
-
     # The end ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> CloseFacts:
@@ -278,15 +283,19 @@ class PlainSession:
         unregister(self.model, self.ask)
         if self.first is None:
             self.heartbeat(0)
+        self.tell_disabled()
         forced = self.force_final_sample()
+        self.close_sinks()
         self.report = self.facts(forced)
-        for sink in self.sinks:
-            sink.flush()
-            sink.close()
         explained = {step for _, step in self.skips}
-        if self.last is not None and not any(self.data) and self.last not in explained:
+        if self.last is not None and not any(self.data) and self.last not in explained and not self.disabled_by:
             refuse("watch_close_empty", "The run saw steps, and no data point arrived.")
         return self.report
+
+    def tell_disabled(self) -> None:
+        """Send the row that says that the environment turned the session off. Clause: ENV-1."""
+        if self.disabled_by.startswith(DISABLE):
+            self.run_row("disabled", self.last or 0, 1)
 
     def remove_hooks(self) -> None:
         """Take every hook away. Clause: CLOSE-3."""
@@ -313,11 +322,16 @@ class PlainSession:
 
     def facts(self, forced: bool) -> CloseFacts:
         """Return the close report."""
-        rows = tuple(
-            SinkFacts(type(sink).__name__, self.emitted[index], index in self.failed, self.failed.get(index, ""))
-            for index, sink in enumerate(self.sinks)
+        return CloseFacts(
+            len(self.sampled),
+            self.first,
+            self.last,
+            forced,
+            self.sink_facts(),
+            tuple(self.skips),
+            "plain",
+            self.disabled_by,
         )
-        return CloseFacts(len(self.sampled), self.first, self.last, forced, rows, tuple(self.skips), "plain")
 
     def planned_bytes(self) -> int | None:
         """Return the bytes of one sampled step: ten statistics and one histogram a site. Clause: XFER-1."""

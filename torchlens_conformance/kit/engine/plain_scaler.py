@@ -59,6 +59,14 @@ class ScalerWatch:
         record = self.records.get(id(optimizer)) if self.records is not None else None
         return "READY" if record is None else str(record["stage"].name)
 
+    def backward_factor(self) -> float | None:
+        """Return the scale that gradients carry in a backward, whatever the optimizer does later, or None."""
+        return None if self.records is None else self.scale
+
+    def left_out(self, optimizer: Any) -> bool:
+        """Say whether the scaler was asked to step an optimizer that then did not. Clause: AMP-6, AMP-8."""
+        return self.found or self.stage(optimizer) == "STEPPED"
+
     def skipped(self) -> bool:
         """Say whether the scaler left a step out, asked when no boundary was seen. Clause: AMP-8."""
         return self.found or any(record["stage"].name == "STEPPED" for record in (self.records or {}).values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -93,6 +94,61 @@ class FailingSink(RecordingSink):
         if self.calls >= self._fails_at:
             raise OSError(f"planted failure at point {self.calls}")
         super()._keep(row)
+
+
+class SlowSink(RecordingSink):
+    """Hang once, for a while, at its ``hangs_at``-th point; it takes that point and all others.
+
+    Args:
+        clock: The case's clock.
+        spellings: The spellings that the profile accepts.
+        hangs_at: The number of the point, from 1; 0 for never.
+        seconds: How long it hangs.
+    """
+
+    def __init__(self, clock: Clock, spellings: Spellings, *, hangs_at: int, seconds: float) -> None:
+        super().__init__(clock, spellings)
+        self._hangs_at, self._seconds = hangs_at, seconds
+        self._calls = 0
+
+    def _keep(self, row: Row) -> None:
+        self._calls += 1
+        if self._calls == self._hangs_at:
+            time.sleep(self._seconds)
+        super()._keep(row)
+
+
+class EndingSink(RecordingSink):
+    """Raise where its end begins: at every flush, or at close; or be interrupted at a point.
+
+    Args:
+        clock: The case's clock.
+        spellings: The spellings that the profile accepts.
+        raises_in: ``flush``, ``close``, ``emit`` (an interrupt from the keyboard) or nothing.
+    """
+
+    def __init__(self, clock: Clock, spellings: Spellings, *, raises_in: str) -> None:
+        super().__init__(clock, spellings)
+        self._raises_in = raises_in
+
+    def flush(self) -> None:
+        """Raise, if that is its way."""
+        if self._raises_in == "flush":
+            raise OSError("planted failure in flush")
+
+    def close(self) -> None:
+        """Count, and raise, if that is its way."""
+        super().close()
+        if self._raises_in == "close":
+            raise OSError("planted failure in close")
+
+    def _keep(self, row: Row) -> None:
+        if self._raises_in == "emit" and len(self.rows) == _INTERRUPTED_AT:
+            raise KeyboardInterrupt("planted interrupt")
+        super()._keep(row)
+
+
+_INTERRUPTED_AT = 12
 
 
 class Log:

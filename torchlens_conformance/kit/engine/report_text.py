@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..model import COULD_NOT_RUN, FAILED, NOT_DECLARED
-from ..report import canonical, write_texts
+from ..model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED
+from ..report import write_report
 
 _SHOWN = 3
 
@@ -33,7 +33,7 @@ def report_lines(document: Mapping[str, Any]) -> list[str]:
         if not control["ok"]:
             lines.append(f"control {control['control']}: had to {control['expected']}, did: {control['seen']}")
     for row in document["results"]:
-        if row["outcome"] in (FAILED, COULD_NOT_RUN, NOT_DECLARED):
+        if row["outcome"] in (FAILED, COULD_NOT_RUN, NOT_DECLARED, NOT_APPLICABLE):
             reason = f": {row['reason']}" if row["reason"] else ""
             lines.append(f"{row['outcome']}: {row['check']} [{', '.join(row['clauses'])}]{reason}")
         for finding in row["findings"][:_SHOWN]:
@@ -59,15 +59,9 @@ def as_table(document: Mapping[str, Any]) -> str:
 
 
 def write_engine_report(document: Mapping[str, Any], folder: Path) -> dict[str, Path]:
-    """Write ``report.json``, ``report.txt`` and ``table.md``; return the path of each.
+    """Write all that is written of a report, and ``report.txt`` and ``table.md``; return the path of each by its name.
 
     Raises ``OSError`` when the folder cannot be written.
     """
-    return write_texts(
-        folder,
-        {
-            "report.json": canonical(document),
-            "report.txt": "\n".join(report_lines(document)) + "\n",
-            "table.md": as_table(document),
-        },
-    )
+    beside = {"report.txt": "\n".join(report_lines(document)) + "\n", "table.md": as_table(document)}
+    return write_report(document, folder, beside=beside)

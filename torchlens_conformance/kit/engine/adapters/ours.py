@@ -35,6 +35,7 @@ class OurSession:
             ),
             skips=tuple((skip.name, skip.step) for skip in report.named_skips),
             text=report.format(),
+            disabled_by=report.disabled_by or "",
         )
 
     def planned_bytes(self) -> int | None:

@@ -58,6 +58,8 @@ def close_facts(report: Any) -> CloseFacts:
         ),
         skips=tuple(named_skip(text) for text in report.named_skips),
         text=report.format(),
+        # It says that it is disabled in one line of the text, and by what.
+        disabled_by=report.format().partition("DISABLED by ")[2].partition("\n")[0],
     )
 
 
@@ -72,7 +74,10 @@ class TorchlensEngine:
 
     name = "torchlens watch"
     distribution: str | None = "torchlens"
-    lacks: Mapping[str, str] = {"several-optimizers": "optimizer= takes one optimizer"}
+    lacks: Mapping[str, str] = {
+        "several-optimizers": "optimizer= takes one optimizer",
+        "activation-grads": "it refuses the signal activation_grads",
+    }
     spellings = Spellings(
         codes={"history_step_regression": "watch_step_regression"},
         tags={f"nonfinite/{kind}/": f"nonfinite/gradients_{kind}/" for kind in ("nan", "posinf", "neginf")},
@@ -84,7 +89,10 @@ class TorchlensEngine:
 
         # By name: the installed torchlens is no dependency, so that type checkers need not have it.
         trk = import_module("torchlens.trackers")
-        return TorchlensSession(trk.watch(model, to=tuple(sinks), **ask.keywords()))
+        keywords = ask.keywords()
+        if "inputs" in keywords:
+            keywords["example_input"] = keywords.pop("inputs")
+        return TorchlensSession(trk.watch(model, to=tuple(sinks), **keywords))
 
 
 TORCHLENS = TorchlensEngine()

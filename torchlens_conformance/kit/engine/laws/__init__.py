@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ....protocol import Refusal
 from ..observation import Law
-from . import amp, conduct, steps, values
+from . import amp, conduct, modules, sinks, steps, surroundings, values
 
-LAWS: tuple[Law, ...] = (*steps.LAWS, *values.LAWS, *amp.LAWS, *conduct.LAWS)
+LAWS: tuple[Law, ...] = tuple(
+    law for home in (steps, values, amp, modules, sinks, conduct, surroundings) for law in home.LAWS
+)
 """Every law."""
 
 

@@ -95,6 +95,31 @@ def _observed(observations: Observations) -> list[Finding]:
     return findings
 
 
+def _several(observations: Observations) -> list[Finding]:
+    findings = _scale(observations)
+    for observed in observations.values():
+        over: Mapping[int, list[str]] = observed.facts["overflowed"]
+        skips = observed.report.skips if observed.report is not None else ()
+        for n in observed.facts["scales"]:
+            left_out = over.get(n, [])
+            wanted = {leaf: values for leaf, values in observed.facts["gradients"].items() if leaf not in left_out}
+            findings += judge_statistics(observed.first_rows, "gradients", n, wanted, observed.case)
+            updated = {leaf for _, leaf, step in series(observed.first_rows, "updates") if step == n}
+            if updated != set(wanted):
+                text = "The updates of a step are not those of the optimizers that stepped."
+                findings.append(finding(text, sorted(wanted), sorted(updated), "coerced", f"{observed.case} at {n}"))
+            if left_out and ("amp_skipped", n) not in skips:
+                text = "An optimizer that the scaler left out is not named."
+                findings.append(finding(text, f"amp_skipped at {n}", skips, "dropped silently", observed.case))
+        told = run_rows(observed, "amp_unscale_derived")
+        # In the one case the second optimizer steps with the scale in its gradients, in the other none does.
+        derived = list(observed.facts["scales"]) if observed.case.endswith("/stages") else []
+        if sorted(n for n in told if told[n]) != derived:
+            text = "That numbers were derived is not told where it holds, and only there."
+            findings.append(finding(text, f"at {derived}", told or "no row", "dropped silently", observed.case))
+    return findings
+
+
 def _invalid(observations: Observations) -> list[Finding]:
     findings = []
     for observed in observations.values():
@@ -137,6 +162,15 @@ LAWS = (
         remedy="Read the stage: READY at the boundary means the scale is still in. Count on a wide grid and shift.",
     ),
     Law(
+        "amp.derived-half",
+        ("AMP-3",),
+        "Is the same exact for scaled gradients over the whole range of fp16 and bf16?",
+        ("derived-half",),
+        _derived,
+        ("amp", "histograms"),
+        remedy="Count the scaled numbers as they are, in float64, and shift the counts; a quotient in fp16 is rounded.",
+    ),
+    Law(
         "amp.unknown",
         ("AMP-4",),
         "Are the numbers of a scaler whose stage cannot be read those that were measured?",
@@ -171,6 +205,15 @@ LAWS = (
         lambda observations: [*_overflow(observations), *_scale(observations)],
         ("amp", "fused", "histograms", "updates"),
         remedy="Look at optimizer.found_inf at the boundary.",
+    ),
+    Law(
+        "amp.several",
+        ("AMP-6",),
+        "Has each of several optimizers under one scaler a stage of its own, also when only one of them overflows?",
+        ("amp-several",),
+        _several,
+        ("amp", "several-optimizers", "histograms", "updates"),
+        remedy="Read the stage of the optimizer whose boundary it is.",
     ),
     Law(
         "amp.invalid-scale",

@@ -1,4 +1,4 @@
-"""Laws about conduct: sinks that fail, the end, being a guest, what is moved, refusals at attach."""
+"""Laws about conduct: the end, being a guest, what is moved, refusals at attach."""
 
 from __future__ import annotations
 
@@ -12,71 +12,6 @@ Observations = Mapping[str, Observed]
 
 MOST_BYTES_PER_ELEMENT = 0.5
 """Growth of Python's own memory at one boundary, per element: a copy on the host takes at least one byte more."""
-
-
-def _ledger(observations: Observations) -> list[Finding]:
-    findings = []
-    for observed in observations.values():
-        report = observed.report
-        if report is None or len(report.sinks) != len(observed.rows):
-            seen = "no report" if report is None else f"{len(report.sinks)} rows"
-            findings.append(
-                finding(
-                    "The ledger has not one row a sink.", len(observed.rows), seen, "dropped silently", observed.case
-                )
-            )
-            continue
-        everything = max((len(rows) for rows in observed.rows.values()), default=0)
-        for told, (name, rows) in zip(report.sinks, observed.rows.items()):
-            where = f"{observed.case}: sink {name!r}"
-            if told.emitted != len(rows):
-                text = "The ledger counts other points than the sink took."
-                findings.append(finding(text, len(rows), told.emitted, "coerced", where))
-            should_fail = name == "middle" and bool(observed.facts.get("fails_at"))
-            if told.failed != should_fail:
-                text = "The ledger latches a sink that did not fail, or not the one that did."
-                findings.append(finding(text, f"failed={should_fail}", f"failed={told.failed}", "coerced", where))
-            if told.failed and "planted failure" not in told.why:
-                text = "The ledger does not name the first failure."
-                findings.append(finding(text, "OSError: planted failure ...", told.why, "dropped silently", where))
-            if not should_fail and len(rows) != everything:
-                text = "A healthy sink did not get every point that was computed."
-                findings.append(finding(text, everything, len(rows), "dropped silently", where))
-    return findings
-
-
-def _isolation(observations: Observations) -> list[Finding]:
-    healthy = next(observed for observed in observations.values() if observed.case.endswith("/healthy"))
-    findings = unexpected(healthy)
-    right = [(row.tag, row.step, row.value, row.counts) for row in healthy.first_rows if row.kind != "text"]
-    if not right:
-        findings.append(finding("No row came.", "rows", "none", "dropped silently", healthy.case))
-    for observed in observations.values():
-        for name in ("first", "last"):
-            seen = [(row.tag, row.step, row.value, row.counts) for row in observed.rows[name] if row.kind != "text"]
-            if seen != right:
-                text = "The failure of one sink changed what another one got."
-                where = f"{observed.case}: sink {name!r}"
-                findings.append(finding(text, f"{len(right)} rows", f"{len(seen)} rows", "dropped silently", where))
-        if observed.facts["parameters"] != healthy.facts["parameters"]:
-            text = "The failure of a sink changed the training."
-            findings.append(finding(text, "the same parameters", "others", "coerced", observed.case))
-        findings += unexpected(observed)
-    return findings
-
-
-def _latched(observations: Observations) -> list[Finding]:
-    return [
-        finding(
-            "A sink that failed was called again.",
-            f"{observed.facts['fails_at']} calls",
-            f"{observed.facts['calls']} calls",
-            "coerced",
-            observed.case,
-        )
-        for observed in observations.values()
-        if observed.facts["fails_at"] and observed.facts["calls"] != observed.facts["fails_at"]
-    ]
 
 
 def _after_close(observations: Observations) -> list[Finding]:
@@ -109,21 +44,24 @@ def _empty_close(observations: Observations) -> list[Finding]:
     return findings
 
 
+def differing(observed: Observed, text: str) -> list[Finding]:
+    """Return a finding when the watched run did not leave what the unwatched one left."""
+    watched, unwatched = observed.facts["watched"], observed.facts["unwatched"]
+    other = [part for part in unwatched if watched.get(part) != unwatched[part]]
+    return [finding(text, "the same bits", f"other {', '.join(other)}", "coerced", observed.case)] if other else []
+
+
 def _twins(observations: Observations) -> list[Finding]:
     findings = []
     for observed in observations.values():
-        watched, unwatched = observed.facts["watched"], observed.facts["unwatched"]
-        other = [part for part in unwatched if watched.get(part) != unwatched[part]]
-        if other:
-            text = "A watched run is not the unwatched one."
-            findings.append(finding(text, "the same bits", f"other {', '.join(other)}", "coerced", observed.case))
-        arrived = {row.step for row in data_rows(observed.first_rows)}
-        missing = [n for n in observed.facts["steps"] if n not in arrived]
-        if missing:
-            text = "Nothing arrived, so being no burden proves nothing."
-            findings.append(
-                finding(text, "rows on every step", f"none at {missing}", "dropped silently", observed.case)
-            )
+        findings += differing(observed, "The watched run is not the unwatched one, bit for bit.")
+        for signal in observed.facts["signals"]:
+            arrived = {row.step for row in data_rows(observed.first_rows) if row.tag.startswith(f"{signal}/norm/")}
+            missing = [n for n in observed.facts["steps"] if n not in arrived]
+            if missing:
+                text = f"No {signal} arrived, so being no burden proves nothing."
+                shown = f"none at {len(missing)} steps, the first of them {missing[0]}"
+                findings.append(finding(text, "rows on every step", shown, "dropped silently", observed.case))
         findings += unexpected(observed)
     return findings
 
@@ -203,33 +141,6 @@ def _clean(observations: Observations) -> list[Finding]:
 
 LAWS = (
     Law(
-        "ledger.balance",
-        ("CLOSE-1", "PROT-5"),
-        "Does the ledger count, sink by sink, the points that each took, and latch the one that failed?",
-        ("failing-sink",),
-        _ledger,
-        ("histograms",),
-        remedy="Count after the sink returned, and key rows by the sink object.",
-    ),
-    Law(
-        "ledger.isolation",
-        ("PROT-5",),
-        "Does a sink that raises at its n-th point change nothing for the others, and nothing of the training?",
-        ("failing-sink",),
-        _isolation,
-        ("histograms",),
-        remedy="Catch around each sink, not around all of them.",
-    ),
-    Law(
-        "ledger.latched",
-        ("PROT-5",),
-        "Is a sink that failed left alone?",
-        ("failing-sink",),
-        _latched,
-        ("histograms",),
-        remedy="Skip a sink whose row has a failure.",
-    ),
-    Law(
         "close.final",
         ("CLOSE-3", "CLOSE-4", "PROT-6"),
         "After close: the same report again, no row, and no further step?",
@@ -256,12 +167,30 @@ LAWS = (
     ),
     Law(
         "guest.twins",
-        ("ATTACH-6", "STEP-1"),
-        "Is a watched run the unwatched one, bit for bit, while rows arrive on every step?",
+        ("ATTACH-6", "STEP-1", "CLOSE-3"),
+        "Is a watched run of 50 steps the unwatched one, bit for bit, while rows arrive on every step?",
         ("twins",),
         _twins,
         ("parameters", "updates", "histograms", "amp"),
-        remedy="Write to nothing, draw no random number, change no mode.",
+        remedy="Write to nothing, draw no random number, change no mode, and take every hook away.",
+    ),
+    Law(
+        "guest.closure",
+        ("ATTACH-6", "STEP-10", "CLOSE-3"),
+        "The same with an optimizer that evaluates a closure several times a step?",
+        ("twins-closure",),
+        _twins,
+        ("parameters", "updates", "histograms", "amp", "closure"),
+        remedy="Call the closure as often as the optimizer does, and return what it returned.",
+    ),
+    Law(
+        "guest.modules",
+        ("TIER-1", "ATTACH-6", "CLOSE-3"),
+        "The same with the outputs of modules watched as well?",
+        ("twins-modules",),
+        _twins,
+        ("parameters", "updates", "histograms", "amp", "closure", "activations"),
+        remedy="Return None from forward hooks, and put back what a forward at attach changed.",
     ),
     Law(
         "transfer.bounded",

@@ -52,7 +52,8 @@ def _final(observations: Observations) -> list[Finding]:
     return findings
 
 
-def _spellings(observations: Observations) -> list[Finding]:
+def same_in_both_spellings(observations: Observations) -> list[Finding]:
+    """Compare the rows of a run by scope with those of the same run by ``step=``. Clause: STEP-6."""
     by_name = {observed.case.rpartition("/")[2]: observed for observed in observations.values()}
     scope, called = by_name["scope"], by_name["callable"]
     findings = [*unexpected(scope), *unexpected(called)]
@@ -146,11 +147,19 @@ LAWS = (
     Law(
         "step.increasing",
         ("STEP-2",),
-        "Do steps strictly increase within a segment, and does a refused step leave the session usable?",
+        "Do steps strictly increase, and does a refused step leave the session usable?",
         ("increasing",),
         _scripts,
-        ("new-segment",),
         remedy="Compare with the last step of the segment when the scope opens, before anything changes.",
+    ),
+    Law(
+        "step.segments",
+        ("STEP-2",),
+        "May a new segment go back when it is asked for, and do steps strictly increase within it?",
+        ("segments",),
+        _scripts,
+        ("new-segment",),
+        remedy="Forget the last step of the segment before, and nothing else.",
     ),
     Law(
         "step.scopes",
@@ -170,10 +179,19 @@ LAWS = (
     ),
     Law(
         "step.phases",
-        ("STEP-7", "AMP-8"),
-        "Is a scope without its boundary refused, and a step that the scaler left out named?",
+        ("STEP-7",),
+        "Is a scope without its boundary refused by code, and does the run go on?",
         ("phases",),
         _scripts,
+        remedy="Refuse when the scope closes; allow_missing_phases=True makes it a named skip.",
+    ),
+    Law(
+        "step.overflows",
+        ("STEP-7", "AMP-8"),
+        "Is a scope whose step the scaler left out no missing boundary, but a step that is named?",
+        ("overflows",),
+        _scripts,
+        ("amp",),
         remedy="Look at the scaler's own record of the step before update() replaces it.",
     ),
     Law(
@@ -215,7 +233,7 @@ LAWS = (
         ("STEP-1", "STEP-6"),
         "Do scope and step= give the same rows?",
         ("both-spellings",),
-        _spellings,
+        same_in_both_spellings,
         ("step-callable", "parameters", "updates", "histograms"),
         remedy="Open and close the implicit block where a scope would have been.",
     ),

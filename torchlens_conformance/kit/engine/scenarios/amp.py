@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
+from ....protocol import DEFAULT_DESCRIPTOR
 from ..adapter import Engine
-from ..observation import Observed
+from ..observation import NotApplicable, Observed
 from .case import Case, chosen_gradients, gradients_of, values_of
 
 
@@ -65,6 +66,105 @@ def derived(engine: Engine) -> Iterator[Observed]:
                 optimizer.step()
             case.close()
         yield case.observed(gradients=values_of(chosen), scale=2.0**exponent, step=3)
+
+
+def derived_half(engine: Engine) -> Iterator[Observed]:
+    """Scaled gradients over the whole range of fp16 and bf16, numbers below the normal ones too.
+
+    The gradients are given and not computed, since a backward in fp16 would overflow first; what is right is what is
+    there, divided by the scale in float64.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(13)
+    for kind in ("float16", "bfloat16"):
+        dtype = getattr(torch, kind)
+        for exponent in (1, 10, 16, 24):
+            case = Case(engine, f"derived-half/{kind}-scale-{exponent}")
+            given = {"range": _whole_range(dtype, generator), "edges": _edges_scaled(dtype, exponent)}
+            model: Any = torch.nn.ParameterDict({leaf: torch.zeros_like(value) for leaf, value in given.items()})
+            try:
+                optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-30)
+                torch.zeros(1, dtype=dtype).add_(torch.ones(1, dtype=dtype), alpha=0.5)
+            except RuntimeError as error:
+                raise NotApplicable(f"this torch does not compute in {kind} here: {error}") from error
+            scaler = _scaler(2.0**exponent)
+            # A scaler makes its scale when it is used for the first time.
+            scaler.scale(torch.zeros(1))
+            for leaf, parameter in model.named_parameters():
+                parameter.grad = given[leaf].clone()
+            true = {leaf: [value / 2.0**exponent for value in values] for leaf, values in values_of(given).items()}
+            if case.attach(model, optimizer=optimizer, hist_every=1):
+                with case.step(3, scaler=scaler):
+                    optimizer.step()
+                case.close()
+            yield case.observed(gradients=true, scale=2.0**exponent, step=3)
+
+
+def _whole_range(dtype: Any, generator: Any) -> Any:
+    """Return every sign and exponent of a dtype with random fractions: its bits are drawn, non-finite ones left out."""
+    import torch
+
+    bits = torch.randint(-(2**15), 2**15, (600,), generator=generator, dtype=torch.int16)
+    drawn = bits.view(dtype)
+    finite = drawn[drawn.isfinite()]
+    # Ten numbers below the normal ones, of either sign, and both zeros.
+    small = torch.tensor([*range(1, 6), *(n - 2**15 for n in range(1, 6)), 0, -(2**15)], dtype=torch.int16).view(dtype)
+    return torch.cat([finite, small])
+
+
+def _edges_scaled(dtype: Any, exponent: int) -> Any:
+    """Return edges of the grid times a scale, where the dtype has them: what lies on an edge stays on it."""
+    import torch
+
+    edges = torch.tensor(DEFAULT_DESCRIPTOR.side_edges, dtype=torch.float64) * 2.0**exponent
+    rounded = edges.to(dtype)
+    return rounded[rounded.isfinite() & (rounded != 0)]
+
+
+def several(engine: Engine) -> Iterator[Observed]:
+    """Two optimizers under one scaler, at stages of their own; and one of which overflows."""
+    import torch
+
+    left, right = torch.tensor([2.0, -0.5]), torch.tensor([3.0, 0.25, -8.0])
+    wanted = values_of({"left": left, "right": right})
+    for name in ("stages", "overflow"):
+        case = Case(engine, f"amp-several/{name}")
+        model = chosen_gradients({"left": left, "right": right})
+        optimizers = [torch.optim.SGD([model.get_parameter(leaf)], lr=0.1) for leaf in ("left", "right")]
+        scaler = _scaler(256.0, growth_interval=1000)
+        used: dict[int, float] = {}
+        signals = ("gradients", "updates")
+        if case.attach(model, optimizer=optimizers, signals=signals, hist_every=1):
+            for n in (1, 2, 3):
+                with case.step(n, scaler=scaler):
+                    used[n] = scaler.get_scale()
+                    for optimizer in optimizers:
+                        optimizer.zero_grad()
+                    scaler.scale(model()).backward()
+                    if name == "stages":
+                        _step_at_stages(scaler, optimizers)
+                    else:
+                        _step_with_overflow(scaler, optimizers, overflows=n == 2)
+            case.close()
+        yield case.observed(gradients=wanted, scales=used, overflowed={2: ["right"]} if name == "overflow" else {})
+
+
+def _step_at_stages(scaler: Any, optimizers: list[Any]) -> None:
+    """The first one without its scale, the second one with it."""
+    scaler.unscale_(optimizers[0])
+    for optimizer in optimizers:
+        optimizer.step()
+    scaler.update()
+
+
+def _step_with_overflow(scaler: Any, optimizers: list[Any], *, overflows: bool) -> None:
+    """Both by the scaler; an infinity in the gradient of the second one makes the scaler leave that one out."""
+    if overflows:
+        optimizers[1].param_groups[0]["params"][0].grad[0] = inf
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    scaler.update()
 
 
 def unscaled(engine: Engine) -> Iterator[Observed]:

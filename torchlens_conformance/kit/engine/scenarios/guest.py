@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from ..adapter import Engine
 from ..observation import Observed
 from .case import Case, batch, chosen_gradients, hook_census, small_model
-
-if TYPE_CHECKING:
-    import torch
+from .digests import seed_everything, state_digests
 
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "SGD": {"lr": 0.05, "momentum": 0.9},
@@ -19,105 +17,120 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "AdamW fused": {"lr": 0.01, "fused": True},
     "LBFGS": {"lr": 0.2, "max_iter": 3},
 }
-_STEPS = 8
+STEPS, SHORT = 50, 8
+"""How long the two runs are, and how long where many engines are asked: in the kill matrix."""
+
+BOUNDARY = ("gradients", "parameters", "updates")
+MODULES = ("activations",)
+_OVERFLOW = 4
+
+_steps = STEPS
 
 
-def state_digests(model: torch.nn.Module, optimizer: Any, losses: list[float], scaler: Any) -> dict[str, str]:
-    """Return a digest of each part of what a run leaves: two runs are the same bit for bit iff these agree."""
-    import torch
-
-    def of(things: Any) -> str:
-        seen = hashlib.sha256()
-
-        def walk(thing: Any) -> None:
-            if isinstance(thing, torch.Tensor):
-                plain = thing.detach().cpu().contiguous()
-                seen.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
-                seen.update(plain.view(torch.uint8).numpy().tobytes() if plain.dim() else repr(plain.item()).encode())
-            elif isinstance(thing, Mapping):
-                for key in thing:
-                    seen.update(repr(key).encode())
-                    walk(thing[key])
-            elif isinstance(thing, (list, tuple)):
-                for item in thing:
-                    walk(item)
-            else:
-                seen.update(repr(thing).encode())
-
-        walk(things)
-        return seen.hexdigest()[:16]
-
-    return {
-        "parameters": of(dict(model.named_parameters())),
-        "gradients": of({name: p.grad for name, p in model.named_parameters() if p.grad is not None}),
-        "buffers": of(dict(model.named_buffers())),
-        "optimizer state": of(optimizer.state_dict()),
-        "random state": of(torch.get_rng_state()),
-        "modes": of([module.training for module in model.modules()]),
-        "losses": of([loss.hex() for loss in losses]),
-        "scale": of(scaler.state_dict()),
-    }
+@contextmanager
+def short_runs() -> Iterator[None]:
+    """Let the two runs be :data:`SHORT` steps long inside of the block."""
+    global _steps
+    _steps = SHORT
+    try:
+        yield
+    finally:
+        _steps = STEPS
 
 
-def _run(name: str, *, amp: bool, case: Case | None) -> dict[str, str]:
-    import torch
+class Training:
+    """One training of the small model: what it draws, computes and leaves is the same each time.
 
-    kind, _, _flavour = name.partition(" ")
-    model = small_model()
-    model.train()
-    optimizer = getattr(torch.optim, kind)(model.parameters(), **OPTIMIZERS[name])
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2, enabled=amp)
-    losses: list[float] = []
-    signals = ("gradients", "parameters", "updates")
-    watched = case is not None and case.attach(model, optimizer=optimizer, signals=signals, hist_every=2)
-    for n in range(_STEPS):
+    Args:
+        name: The optimizer, out of :data:`OPTIMIZERS`.
+        amp: Whether a loss scale is used.
+    """
 
-        def forward(n: int = n) -> Any:
-            optimizer.zero_grad()
-            # An infinity in the fifth step, so that a scaler leaves it out.
-            loss = model(batch(n)).square().mean() * (float("inf") if amp and n == 4 else 1.0)
-            losses.append(float(loss.detach()))
+    def __init__(self, name: str, *, amp: bool) -> None:
+        import torch
+
+        seed_everything()
+        self.closure = name == "LBFGS"
+        self.amp = amp
+        self.model: Any = small_model()
+        self.optimizer: Any = getattr(torch.optim, name.partition(" ")[0])(self.model.parameters(), **OPTIMIZERS[name])
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2, enabled=amp)
+        self.losses: list[float] = []
+
+    @property
+    def overflows(self) -> tuple[int, ...]:
+        """The steps that the scaler leaves out."""
+        return (_OVERFLOW,) if self.amp and not self.closure else ()
+
+    def step(self, n: int) -> None:
+        """Take one step."""
+
+        def evaluate() -> Any:
+            self.optimizer.zero_grad()
+            factor = float("inf") if n in self.overflows else 1.0
+            loss = self.model(batch(n)).square().mean() * factor
+            self.losses.append(float(loss.detach()))
+            self.scaler.scale(loss).backward()
             return loss
 
-        def once(n: int = n) -> None:
-            if kind == "LBFGS":
+        if self.closure:
+            # torch's scaler takes no closure: the caller's own step keeps the scale in the gradients.
+            self.optimizer.step(evaluate)
+            return
+        evaluate()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
 
-                def evaluate() -> Any:
-                    loss = forward()
-                    loss.backward()
-                    return loss
+    def left(self) -> dict[str, Any]:
+        """Return digests of everything that it leaves, and the hooks that are set."""
+        digests: dict[str, Any] = dict(state_digests(self.model, self.optimizer, self.losses, self.scaler))
+        return {**digests, "hooks": hook_census(self.model, [self.optimizer])}
 
-                optimizer.step(evaluate)
-                return
-            scaler.scale(forward()).backward()
-            scaler.step(optimizer)
-            scaler.update()
 
+def _run(training: Training, case: Case | None, ask: Mapping[str, Any]) -> dict[str, Any]:
+    before = hook_census(training.model, [training.optimizer])
+    watched = case is not None and case.attach(
+        training.model, optimizer=training.optimizer, hist_every=10, **{**ask, "signals": tuple(ask["signals"])}
+    )
+    for n in range(_steps):
         if watched and case is not None:
-            with case.step(n, **({"scaler": scaler} if amp else {})):
-                once()
+            with case.step(n, **({"scaler": training.scaler} if training.amp else {})):
+                training.step(n)
         else:
-            once()
-    digests = state_digests(model, optimizer, losses, scaler)
+            training.step(n)
     if watched and case is not None:
         case.close()
-    return digests
+    return {**training.left(), "hooks before": before}
+
+
+def _twins(engine: Engine, scenario: str, names: Iterable[str], ask: Mapping[str, Any]) -> Iterator[Observed]:
+    for name in names:
+        for amp in (False, True):
+            case = Case(engine, f"{scenario}/{name}{', AMP' if amp else ''}")
+            unwatched = _run(Training(name, amp=amp), None, ask)
+            training = Training(name, amp=amp)
+            yield case.observed(
+                watched=_run(training, case, ask),
+                unwatched=unwatched,
+                signals=tuple(ask["signals"]),
+                steps=[n for n in range(_steps) if n not in training.overflows],
+            )
 
 
 def twins(engine: Engine) -> Iterator[Observed]:
-    """The same run watched and unwatched, for each optimizer, with and without a scaler."""
-    for name in OPTIMIZERS:
-        for amp in (False, True):
-            if name == "LBFGS" and (amp or "closure" in engine.lacks):
-                continue
-            case = Case(engine, f"twins/{name}{', AMP' if amp else ''}")
-            unwatched = _run(name, amp=amp, case=None)
-            watched = _run(name, amp=amp, case=case)
-            yield case.observed(
-                unwatched=unwatched,
-                watched=watched,
-                steps=[n for n in range(_STEPS) if not (amp and n == 4)],
-            )
+    """The same run watched at the optimizer boundary and unwatched, with and without a loss scale."""
+    yield from _twins(engine, "twins", ("SGD", "AdamW", "AdamW fused"), {"signals": BOUNDARY})
+
+
+def twins_closure(engine: Engine) -> Iterator[Observed]:
+    """The same with LBFGS, which evaluates a closure several times a step."""
+    yield from _twins(engine, "twins-closure", ("LBFGS",), {"signals": BOUNDARY})
+
+
+def twins_modules(engine: Engine) -> Iterator[Observed]:
+    """The same with the outputs of all modules watched as well."""
+    ask = {"signals": BOUNDARY + MODULES, "select": ("0", "1", "2", "3", "4"), "inputs": batch(0)}
+    yield from _twins(engine, "twins-modules", OPTIMIZERS, ask)
 
 
 def hooks(engine: Engine) -> Iterator[Observed]:
@@ -154,8 +167,9 @@ def transfer(engine: Engine) -> Iterator[Observed]:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         if case.attach(model, optimizer=optimizer, hist_every=1):
             assert case.session is not None
-            with case.log.doing("plan"):
-                case.facts["planned"] = case.session.planned_bytes()
+            if "plan" not in engine.lacks:
+                with case.log.doing("plan"):
+                    case.facts["planned"] = case.session.planned_bytes()
             for n in (1, 2):
                 with case.step(n):
                     optimizer.zero_grad()

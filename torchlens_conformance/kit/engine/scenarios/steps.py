@@ -49,24 +49,24 @@ def final_sample(engine: Engine) -> Iterator[Observed]:
 
 def both_spellings(engine: Engine) -> Iterator[Observed]:
     """The same training by scope and by ``step=``."""
+    yield from in_both_spellings(engine, "both-spellings", signals=("gradients", "parameters", "updates"))
+
+
+def in_both_spellings(engine: Engine, scenario: str, **ask: Any) -> Iterator[Observed]:
+    """Run one training by scope and by ``step=``, watched by ``ask``."""
     import torch
 
     for spelling in ("scope", "callable"):
-        case = Case(engine, f"both-spellings/{spelling}")
+        case = Case(engine, f"{scenario}/{spelling}")
         now = [20]
         model = small_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        ask: dict[str, Any] = {"step": lambda now=now: now[0]} if spelling == "callable" else {}
-        signals = ("gradients", "parameters", "updates")
-        if case.attach(model, optimizer=optimizer, signals=signals, every=3, hist_every=6, **ask):
+        source: dict[str, Any] = {"step": lambda now=now: now[0]} if spelling == "callable" else {}
+        if case.attach(model, optimizer=optimizer, every=3, hist_every=6, **ask, **source):
             for n in range(20, 29):
                 now[0] = n
-                if spelling == "scope":
-                    with case.step(n):
-                        _train(model, optimizer, n)
-                else:
-                    with case.log.doing("step", n):
-                        _train(model, optimizer, n)
+                with case.step(n) if spelling == "scope" else case.log.doing("step", n):
+                    _train(model, optimizer, n)
             case.close()
         yield case.observed()
 
