@@ -1,9 +1,11 @@
 """What a watcher costs in training, side by side: extra time over the bare optimizer step, in read passes.
 
 A read pass is ``torch.sum`` over every parameter tensor, measured in the same run and taking turns with the rest. Every
-watcher looks at every gradient on every step. Nothing here is a test; run it on a quiet machine:
+watcher looks at every gradient on every step. Two clocks run: wall time, and processor time of all our threads, which
+other work on the machine lengthens far less. Threads that wait should sleep, or their waiting counts as work. Nothing
+here is a test; run it on a quiet machine:
 
-    python benchmarks/watch_cost.py --json cost.json --picture cost.svg
+    OMP_WAIT_POLICY=passive python benchmarks/watch_cost.py --json cost.json --picture cost.svg
     python benchmarks/watch_cost.py --quick
 """
 
@@ -17,258 +19,49 @@ import statistics as descriptive
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
-from importlib import import_module, metadata, util
+from contextlib import ExitStack
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 import torchlens_conformance.trackers as trk
-from torchlens_conformance.statistics import compiled_available, compute, compute_many
+from torchlens_conformance.statistics import compiled_available, compute
 
 sys.path.insert(0, str(Path(__file__).parent))
-from statistics_cost import SHAPES, gradients
-
-BARE, READ = "bare optimizer step (SGD)", "read pass (torch.sum)"
-Step = Callable[[int], None]
-
-
-class Parameters(nn.Module):
-    """Parameters of given shapes, whose gradients are the same on every step."""
-
-    def __init__(self, shapes: list[tuple[int, ...]], *, seed: int) -> None:
-        super().__init__()
-        values = gradients(shapes, dtype=torch.float32, seed=seed)
-        self.parameters_of = nn.ParameterList(nn.Parameter(torch.zeros_like(value)) for value in values)
-        for parameter, value in zip(self.parameters_of, values):
-            parameter.grad = value
-
-    def forward(self) -> torch.Tensor:
-        """Return the first element of every parameter, summed: a forward that costs nothing."""
-        return torch.stack([parameter.view(-1)[0] for parameter in self.parameters_of]).sum()
+from statistics_cost import SHAPES
+from watch_cases import (
+    BARE,
+    BARE_BACKWARD,
+    BASELINES,
+    READ,
+    Cases,
+    Clock,
+    Parameters,
+    PointsOnly,
+    Step,
+    build,
+    gradient_of,
+)
 
 
-def gradient_of(parameter: torch.Tensor) -> torch.Tensor:
-    """Return the gradient, which is there in every case that is timed."""
-    assert parameter.grad is not None
-    return parameter.grad
-
-
-class PointsOnly:
-    """Takes points and keeps none, so that no store is timed."""
-
-    def capabilities(self) -> frozenset[str]:
-        """Return what a watch emits."""
-        return frozenset({"scalar", "raw_histogram", "text_manifest"})
-
-    def emit_scalar(self, point: Any) -> None:
-        """Drop it."""
-
-    def emit_histogram(self, point: Any) -> None:
-        """Drop it."""
-
-    def emit_text(self, point: Any) -> None:
-        """Drop it."""
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-@contextmanager
-def plain_torch() -> Iterator[None]:
-    """Let the engine compute with plain torch, as where numba is missing."""
-    measure: Any = import_module("torchlens_conformance.watch.measure")
-    kept = measure.compute_many
-    measure.compute_many = partial(compute_many, backend="torch")
-    try:
-        yield
-    finally:
-        measure.compute_many = kept
-
-
-class Cases:
-    """Everything that is timed, by name; each entry runs one step.
-
-    Args:
-        model: The model.
-        folder: Where stores are written.
-        stack: Takes what has to be undone at the end.
-    """
-
-    def __init__(self, model: Parameters, folder: Path, stack: ExitStack) -> None:
-        self.model = model
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        self._folder = folder
-        self._stack = stack
-        self.missing: dict[str, str] = {}
-
-    def bare(self, step: int) -> None:
-        """Step without a watcher."""
-        del step
-        self.optimizer.step()
-
-    def read(self, step: int) -> None:
-        """Read every tensor once."""
-        del step
-        for parameter in self.model.parameters():
-            gradient_of(parameter).sum()
-
-    def ours(self, *, histograms: bool, every: int = 1, plain: bool = False) -> Step:
-        """Attach our watch for one step at a time, so that cases do not meet; attach and close are not timed."""
-        model, optimizer = self.model, self.optimizer
-
-        def one(step: int) -> float:
-            watch = trk.watch(
-                model, PointsOnly(), optimizer=optimizer, every=every, hist_every=1 if histograms else None
-            )
-            try:
-                if every > 1:  # The first step is always sampled; what is timed is a later one.
-                    with watch.step(0):
-                        optimizer.step()
-                with plain_torch() if plain else ExitStack():
-                    begin = time.perf_counter()
-                    with watch.step(step + 1):
-                        optimizer.step()
-                    return time.perf_counter() - begin
-            finally:
-                watch.close()
-
-        return one  # type: ignore[return-value]
-
-    def tensorboard(self) -> Step:
-        """Return the usual loop over ``add_histogram``."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        writer = self._stack.enter_context(SummaryWriter(str(self._folder / "tensorboard")))
-
-        def one(step: int) -> None:
-            self.optimizer.step()
-            for index, parameter in enumerate(self.model.parameters()):
-                writer.add_histogram(f"gradients/{index}", parameter.grad, step)
-
-        return one
-
-    def wandb(self) -> Step:
-        """Return a step under ``wandb.watch``: its gradient hooks are fired as a backward would fire them."""
-        import wandb
-
-        settings = wandb.Settings(silent=True, console="off")
-        run = wandb.init(mode="offline", dir=self._folder, project="cost", settings=settings)
-        self._stack.callback(run.finish)
-        gradients_now = [gradient_of(parameter) for parameter in self.model.parameters()]
-
-        def one(step: int) -> float:
-            run.watch(self.model, log="gradients", log_freq=1)
-            try:
-                for parameter in self.model.parameters():
-                    parameter.grad = None
-                parts = [(p * g).sum() if p.dim() else p * g for p, g in zip(self.model.parameters(), gradients_now)]
-                loss = torch.stack(parts).sum()
-                begin = time.perf_counter()
-                loss.backward()  # type: ignore[no-untyped-call]
-                self.optimizer.step()
-                run.log({"step": step})
-                return time.perf_counter() - begin
-            finally:
-                run.unwatch(self.model)
-                for parameter, gradient in zip(self.model.parameters(), gradients_now):
-                    parameter.grad = gradient
-
-        return one  # type: ignore[return-value]
-
-    def bare_backward(self) -> Step:
-        """Return the step that ``wandb.watch`` has to be compared with: the same backward without it."""
-        gradients_now = [gradient_of(parameter) for parameter in self.model.parameters()]
-
-        def one(step: int) -> float:
-            del step
-            for parameter in self.model.parameters():
-                parameter.grad = None
-            parts = [(p * g).sum() if p.dim() else p * g for p, g in zip(self.model.parameters(), gradients_now)]
-            loss = torch.stack(parts).sum()
-            begin = time.perf_counter()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-            spent = time.perf_counter() - begin
-            for parameter, gradient in zip(self.model.parameters(), gradients_now):
-                parameter.grad = gradient
-            return spent
-
-        return one  # type: ignore[return-value]
-
-    def torchlens(self, *, histograms: bool) -> Step:
-        """Return a step under torchlens's own watch, by its public interface."""
-        theirs: Any = import_module("torchlens.trackers")
-
-        def one(step: int) -> float:
-            options = {"hist_every": 1} if histograms else {}
-            sink = theirs.MemorySink() if hasattr(theirs, "MemorySink") else PointsOnly()
-            watch = theirs.watch(
-                self.model, to=sink, signals=("gradients",), optimizer=self.optimizer, every=1, **options
-            )
-            try:
-                begin = time.perf_counter()
-                with watch.step(step + 1):
-                    self.optimizer.step()
-                return time.perf_counter() - begin
-            finally:
-                watch.close()
-
-        return one  # type: ignore[return-value]
-
-
-BASELINES = {"wandb.watch, offline": "the same with a backward"}
-"""Cases that are compared with another bare step than the usual one."""
-
-
-def build(cases: Cases) -> dict[str, Step]:
-    """Return the steps by name; what is not installed is named in ``cases.missing``."""
-    found: dict[str, Step] = {READ: cases.read, BARE: cases.bare, "the same with a backward": cases.bare_backward()}
-    found["ours, not sampled"] = cases.ours(histograms=False, every=1_000_003)
-    if compiled_available():
-        found["ours, compiled: scalars"] = cases.ours(histograms=False)
-        found["ours, compiled: scalars and histograms"] = cases.ours(histograms=True)
-    else:
-        cases.missing["compiled kernel"] = "numba is not installed"
-    found["ours, plain torch: scalars"] = cases.ours(histograms=False, plain=True)
-    found["ours, plain torch: scalars and histograms"] = cases.ours(histograms=True, plain=True)
-    optional: list[tuple[str, str, Callable[[], Step]]] = [
-        ("torchlens", "torchlens: scalars", lambda: cases.torchlens(histograms=False)),
-        ("torchlens", "torchlens: scalars and histograms", lambda: cases.torchlens(histograms=True)),
-        ("tensorboard", "TensorBoard add_histogram", cases.tensorboard),
-        ("wandb", "wandb.watch, offline", cases.wandb),
-    ]
-    for package, name, make in optional:
-        if util.find_spec(package) is None:
-            cases.missing[name] = f"{package} is not installed"
-        else:
-            found[name] = make()
-    return found
-
-
-def measure_all(steps: dict[str, Step], cases: Cases, *, runs: int, budget: float) -> dict[str, list[float]]:
-    """Return seconds of every run; cases take turns, and one that used up its budget or failed sits out."""
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
+def measure_all(steps: dict[str, Step], cases: Cases, *, runs: int, budget: float) -> dict[str, list[Clock]]:
+    """Return the clocks of every run; cases take turns, and one that used up its budget or failed sits out."""
+    clocks: dict[str, list[Clock]] = {name: [] for name in steps}
     for turn in range(-1, runs):  # The first turn compiles and allocates, and does not count.
         for name, step in steps.items():
-            if name in cases.missing or sum(seconds[name]) > budget:
+            if name in cases.missing or sum(clock.wall for clock in clocks[name]) > budget:
                 continue
-            begin = time.perf_counter()
+            clock = Clock()
             try:
-                told = step(turn + 1)
+                step(turn + 1, clock)
             except Exception as error:  # A peer that cannot do this is a row, not the end of the run.
                 cases.missing[name] = f"raised {type(error).__name__}: {error}"
                 continue
             if turn >= 0:
-                seconds[name].append(told if isinstance(told, float) else time.perf_counter() - begin)
-    return {name: values for name, values in seconds.items() if values and name not in cases.missing}
+                clocks[name].append(clock)
+    return {name: found for name, found in clocks.items() if found and name not in cases.missing}
 
 
 def same_counts(model: Parameters) -> bool | None:
@@ -286,15 +79,18 @@ def same_counts(model: Parameters) -> bool | None:
     return True
 
 
-def rows_of(seconds: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Return one row a case, with what it adds to the bare step in read passes."""
-    medians = {name: descriptive.median(values) for name, values in seconds.items()}
+def rows_of(clocks: dict[str, list[Clock]]) -> list[dict[str, Any]]:
+    """Return one row a case, with what it adds to the bare step in read passes, by either clock."""
     rows = []
-    for name, median in medians.items():
-        row: dict[str, Any] = {"name": name, "seconds": median, "runs": len(seconds[name])}
-        if name not in (READ, BARE, *BASELINES.values()):
-            row["extra_seconds"] = median - medians[BASELINES.get(name, BARE)]
-            row["extra_read_passes"] = row["extra_seconds"] / medians[READ]
+    for name, found in clocks.items():
+        row: dict[str, Any] = {"name": name, "runs": len(found)}
+        bare = BASELINES.get(name, BARE)
+        for kind in ("wall", "processor"):
+            medians = {each: descriptive.median(getattr(clock, kind) for clock in clocks[each]) for each in clocks}
+            row[f"{kind}_seconds"] = medians[name]
+            if name not in (READ, BARE, BARE_BACKWARD):
+                row[f"{kind}_extra_seconds"] = medians[name] - medians[bare]
+                row[f"{kind}_extra_read_passes"] = (medians[name] - medians[bare]) / medians[READ]
         rows.append(row)
     return rows
 
@@ -327,14 +123,15 @@ def report(result: dict[str, Any]) -> str:
     lines = [
         f"{result['shapes']}: {result['tensors']} tensors, {result['elements']:,} float32 elements, "
         f"{result['threads']} threads, gradients on every step",
+        f"load average {result['load_before']:.1f} before, {result['load_after']:.1f} after; medians",
         "",
-        f"{'':<46}{'ms':>10}{'extra ms':>11}{'extra read passes':>19}{'runs':>6}",
+        f"{'':<46}{'wall ms':>10}{'extra, in read passes: wall':>29}{'processor':>11}{'runs':>6}",
     ]
     for row in result["rows"]:
-        extra = f"{'':>11}{'':>19}"
-        if "extra_seconds" in row:
-            extra = f"{row['extra_seconds'] * 1e3:>11.3f}{row['extra_read_passes']:>19.2f}"
-        lines.append(f"{row['name']:<46}{row['seconds'] * 1e3:>10.3f}{extra}{row['runs']:>6}")
+        extra = f"{'':>29}{'':>11}"
+        if "wall_extra_seconds" in row:
+            extra = f"{row['wall_extra_read_passes']:>29.2f}{row['processor_extra_read_passes']:>11.2f}"
+        lines.append(f"{row['name']:<46}{row['wall_seconds'] * 1e3:>10.3f}{extra}{row['runs']:>6}")
     lines += ["", f"an unsampled step: {result['unsampled_microseconds']:.1f} microseconds of ours"]
     same = result["same_counts"]
     lines.append(
@@ -344,22 +141,23 @@ def report(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def draw(result: dict[str, Any], path: Path) -> None:
-    """Draw the extra read passes as bars."""
+def draw(result: dict[str, Any], path: Path, *, clock: str = "processor") -> None:
+    """Draw the extra read passes of one clock as bars."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "watch-cost", "svg.fonttype": "none"})
     from matplotlib import pyplot
 
-    rows = [row for row in result["rows"] if "extra_seconds" in row][::-1]
+    # What an unsampled step adds is too little to be seen beside an optimizer step; it is told in microseconds.
+    rows = [row for row in result["rows"] if "wall_extra_seconds" in row and row["name"] != "ours, not sampled"][::-1]
     figure, axes = pyplot.subplots(figsize=(8, 0.45 * len(rows) + 1.2), layout="constrained")
-    extra = [max(row["extra_read_passes"], 0.01) for row in rows]
+    extra = [max(row[f"{clock}_extra_read_passes"], 0.01) for row in rows]
     colours = ["#4477aa" if row["name"].startswith("ours") else "#bbbbbb" for row in rows]
     bars = axes.barh([row["name"] for row in rows], extra, color=colours)
-    axes.bar_label(bars, [f"{row['extra_read_passes']:.1f}" for row in rows], padding=3)
+    axes.bar_label(bars, [f"{row[f'{clock}_extra_read_passes']:.1f}" for row in rows], padding=3)
     axes.set_xscale("log")
-    axes.set_xlabel("extra over the bare optimizer step, in read passes over the same tensors")
+    axes.set_xlabel(f"extra {clock} time, in read passes over the same tensors")
     axes.set_title(f"{result['shapes']}: {result['tensors']} tensors, {result['elements'] / 1e6:.1f} M elements")
     axes.margins(x=0.15)
     figure.savefig(path, metadata={"Date": None})
@@ -386,6 +184,7 @@ def main() -> None:
         model = Parameters(SHAPES[arguments.shapes], seed=arguments.seed)
         cases = Cases(model, Path(folder), stack)
         same = same_counts(model)
+        load_before = os.getloadavg()[0]
         rows = rows_of(measure_all(build(cases), cases, runs=arguments.runs, budget=arguments.budget))
         names = ("torch", "numpy", "numba", "tensorboard", "wandb", "torchlens")
         installed = {name: metadata.version(name) for name in names if util.find_spec(name) is not None}
@@ -397,6 +196,8 @@ def main() -> None:
             "threads": arguments.threads,
             "versions": {"python": platform.python_version(), **installed},
             "same_counts": same,
+            "load_before": load_before,
+            "load_after": os.getloadavg()[0],
             "unsampled_microseconds": unsampled_microseconds(cases, runs=200 if arguments.quick else 2000),
             "rows": rows,
             "missing": cases.missing,

@@ -1,17 +1,15 @@
-"""``torchlens-conformance fidelity run | table | check``."""
+"""``torchlens-conformance fidelity run | table | check | wires``, and the group of all fidelity commands."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from .run import Measurement, Options
-    from .stimulus import SentData
+from .console import console, measure, progress_lines, relative, route_option, show, timeout_option
+from .pins_commands import pins
+from .version_commands import VERSION_COMMANDS
 
 
 class _RunByDefault(click.Group):
@@ -31,22 +29,6 @@ def fidelity() -> None:
     """Measure what trackers do to numbers, and compare with what is committed."""
 
 
-def _route_option(function: Any) -> Any:
-    return click.option(
-        "--route",
-        "routes",
-        multiple=True,
-        metavar="ID",
-        help="A route to measure; may be repeated. Default: all. The controls run always.",
-    )(function)
-
-
-def _timeout_option(function: Any) -> Any:
-    return click.option(
-        "--timeout", default=120.0, show_default=True, help="Seconds that one step of a route may take."
-    )(function)
-
-
 @fidelity.command(
     epilog="""Examples:
 
@@ -56,7 +38,7 @@ def _timeout_option(function: Any) -> Any:
 
     torchlens-conformance fidelity run --checkpoint ~/models/distilgpt2"""
 )
-@_route_option
+@route_option
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
@@ -74,7 +56,7 @@ def _timeout_option(function: Any) -> Any:
 @click.option("--histogram-wire", default=None, hidden=True)
 @click.option("--scalar-form", default=None, hidden=True)
 @click.option("--save-fixture", is_flag=True, help="Also write the points as the committed fixture (a checkout only).")
-@_timeout_option
+@timeout_option
 def run(
     routes: tuple[str, ...],
     checkpoint: Path | None,
@@ -106,7 +88,7 @@ def run(
     own = project_places(Path.cwd()) if default and output is None else None
     places = own or folder_places(output or DEFAULT_FOLDER)
     prepare(places)
-    measurement = _measure(None, options, provenance=provenance, checkpoint=checkpoint, save_fixture=save_fixture)
+    measurement = measure(None, options, provenance=provenance, checkpoint=checkpoint, save_fixture=save_fixture)
     if measurement is None:
         return 2
     if own and measurement.exit_code:
@@ -114,8 +96,8 @@ def run(
         places = folder_places(DEFAULT_FOLDER)
         prepare(places)
     written = write(measurement, places)
-    _show(measurement)
-    click.echo(f"Wrote {', '.join(_relative(path) for path in written if path.suffix != '.svg')} and the pictures.")
+    show(measurement)
+    click.echo(f"Wrote {', '.join(relative(path) for path in written if path.suffix != '.svg')} and the pictures.")
     click.echo(f"Took {time.monotonic() - started:.0f} seconds.")
     return measurement.exit_code
 
@@ -140,7 +122,7 @@ def table(source: Path | None, controls: bool, markdown: bool) -> int:
     if markdown:
         click.echo(fidelity_page(result, drawn=[], picture_folder="pictures"))
     else:
-        _console().print(terminal_table(result, controls=controls))
+        console().print(terminal_table(result, controls=controls))
     return 0
 
 
@@ -151,14 +133,14 @@ def table(source: Path | None, controls: bool, markdown: bool) -> int:
 
     torchlens-conformance fidelity check --baseline old/measured.json"""
 )
-@_route_option
+@route_option
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path),
     metavar="PATH",
     help="Results to compare with. Default: the committed ones.",
 )
-@_timeout_option
+@timeout_option
 def check(routes: tuple[str, ...], baseline: Path | None, timeout: float) -> int:
     """Measure the committed points again; exit 1 and name each cell whose word has changed."""
     from .fixture import load_fixture
@@ -171,11 +153,11 @@ def check(routes: tuple[str, ...], baseline: Path | None, timeout: float) -> int
     old = load_results(baseline or COMMITTED)
     data = load_fixture()
     options = Options(routes=routes or ROUTE_IDS, timeout=timeout)
-    measurement = _measure(data, options)
+    measurement = measure(data, options)
     if measurement is None:
         return 2
     if measurement.exit_code:
-        _show(measurement)
+        show(measurement)
         return measurement.exit_code
     for difference in measurement.result["environment"]["pins_differ"]:
         click.echo(f"Not the pinned version: {difference}", err=True)
@@ -196,7 +178,7 @@ def check(routes: tuple[str, ...], baseline: Path | None, timeout: float) -> int
     metavar="DIR",
     help="Where to write. Default: the project's own files in a checkout, else ./fidelity-output.",
 )
-@_timeout_option
+@timeout_option
 def wires(output: Path | None, timeout: float) -> int:
     """Measure every form in which TensorBoardSink can write histograms and scalars, over every TensorBoard route."""
     from .fixture import load_fixture
@@ -207,70 +189,12 @@ def wires(output: Path | None, timeout: float) -> int:
     folder = output or DEFAULT_FOLDER
     results = root / WIRES_RESULTS if root else folder / WIRES_RESULTS.name
     page = root / WIRES_PAGE if root else folder / WIRES_PAGE.name
-    measured = measure_wires(load_fixture(), timeout=timeout, progress=_progress())
+    measured = measure_wires(load_fixture(), timeout=timeout, progress=progress_lines())
     write_wires(measured, results, page)
     click.echo(wires_page(measured))
     return 2 if measured["incomplete"] else 0
 
 
-def _measure(
-    data: SentData | None,
-    options: Options,
-    *,
-    provenance: Any = None,
-    checkpoint: Path | None = None,
-    save_fixture: bool = False,
-) -> Measurement | None:
-    """Measure with progress lines; None when the points could not be made."""
-    from .fixture import FIXTURE_PATH
-    from .fixture import save_fixture as write_fixture
-    from .processes import ProcessFailed, ProcessGroup
-    from .run import build_points, measure_routes
-
-    progress = _progress()
-    replayed = data is not None
-    if data is None:
-        progress("tensors", provenance.description)
-        group = ProcessGroup()
-        try:
-            data = build_points(provenance, checkpoint=checkpoint, group=group)
-        except KeyboardInterrupt:
-            group.interrupt()
-            raise click.Abort from None
-        except ProcessFailed as failure:
-            click.echo(f"Error: the points could not be made: {failure}", err=True)
-            return None
-        if save_fixture:
-            write_fixture(data)
-            progress("tensors", f"wrote {_relative(FIXTURE_PATH)}")
-    return measure_routes(data, options, replayed=replayed, progress=progress)
-
-
-def _progress() -> Callable[[str, str], None]:
-    started = time.monotonic()
-
-    def progress(route: str, doing: str) -> None:
-        click.echo(f"[{time.monotonic() - started:5.1f} s] {route}: {doing}", err=True)
-
-    return progress
-
-
-def _show(measurement: Measurement) -> None:
-    from .table import terminal_table
-
-    _console().print(terminal_table(measurement.result))
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    console = Console()
-    # Piped output has no width of its own; the table must not be cut there.
-    return console if console.is_terminal else Console(width=200)
-
-
-def _relative(path: Path) -> str:
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+for _command in VERSION_COMMANDS:
+    fidelity.add_command(_command)
+fidelity.add_command(pins)

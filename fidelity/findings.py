@@ -55,6 +55,13 @@ _REMARKS: Mapping[tuple[str, str, str], str] = {
         "Positions are not stored. A quarter of the 48 columns carries a label with two decimals, which for gradients "
         "is 0.00 or -0.00."
     ),
+    ("clearml", "nonfinite", "refused"): (
+        "ClearML itself stores 0.0 for NaN and both infinities; the sink refuses them."
+    ),
+    ("mlflow", "nonfinite", "refused"): (
+        "MLflow stores the largest float in place of an infinity; the sink refuses it. NaN is kept."
+    ),
+    ("mlflow", "tags", "refused"): "MLflow refuses these names itself.",
     ("clearml-relay", "nonfinite", "rewritten"): (
         "NaN and both infinities become 0.0. The line that says so is below the default level of ClearML's logger."
     ),

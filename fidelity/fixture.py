@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from torchlens_conformance.protocol import HistogramPoint, Point, Refusal, ScalarPoint
+from torchlens_conformance.protocol.compare import value_error
 
 from .files import write_bytes
 from .grids import grid_edges
 from .stimulus import SentData, grid_of
 from .tensors import Provenance
+
+LAST_BITS = 1e-6
+"""Relative error that another order of summation may give, with cancellation (FID-6)."""
 
 FIXTURE_PATH = Path(__file__).parent / "data" / "sent.json.xz"
 """The fixture of the default source."""
@@ -83,3 +87,44 @@ def _unpack(row: list[Any]) -> Point:
     for start, *values in runs:
         counts[start : start + len(values)] = values
     return HistogramPoint(tag, step, tuple(counts), grid_edges(grid, (low, high)), summary)
+
+
+def committed_points(data: SentData, fixture: SentData) -> tuple[SentData, str | None]:
+    """Return the points to send for rebuilt ``data``, and a sentence when they are not the rebuilt ones.
+
+    Arithmetic differs between machines and kernels in the last bits. So that results can be compared, what was rebuilt
+    from the committed source only vouches for the committed points, which are sent; other sources send their own.
+
+    Raises ``fidelity_fixture_invalid`` when the very tensors of the fixture give other counts, or other numbers by more
+    than :data:`LAST_BITS`: then it vouches for nothing. Clause: FID-6.
+    """
+    sources = [(item.provenance.source, item.provenance.seed) for item in (data, fixture)]
+    if sources[0] != sources[1] or data.digest == fixture.digest:
+        return data, None
+    counts, worst = _difference(data, fixture)
+    told = f"differs in the counts of {counts} histograms, and in other numbers by {worst:.1g} at most"
+    if data.tensor_digest == fixture.tensor_digest and (counts or worst > LAST_BITS):
+        raise Refusal(
+            "fidelity_fixture_invalid",
+            f"The committed points are not those of these tensors: what was rebuilt {told}.",
+            remedy="Find out what changed in the statistics; `fidelity run --save-fixture` writes new points.",
+            path=FIXTURE_PATH.name,
+        )
+    return fixture, f"the committed points are sent; what was rebuilt here {told}"
+
+
+def _difference(data: SentData, fixture: SentData) -> tuple[int, float]:
+    """Return how many histograms have other counts (one that is missing or too many as well), and the worst error."""
+    pairs = list(zip(data.points, fixture.points))
+    counts = sum(getattr(new, "counts", None) != getattr(old, "counts", None) for new, old in pairs)
+    worst = max((value_error(*numbers) for pair in pairs for numbers in _numbers(*pair)), default=0.0)
+    return counts + abs(len(data.points) - len(fixture.points)), worst
+
+
+def _numbers(new: Point, old: Point) -> list[tuple[float, float]]:
+    if isinstance(new, ScalarPoint) and isinstance(old, ScalarPoint):
+        return [(old.value, new.value)]
+    if isinstance(new, HistogramPoint) and isinstance(old, HistogramPoint):
+        names = old.summary.keys() & new.summary.keys()
+        return [*zip(old.edges, new.edges), *((old.summary[name], new.summary[name]) for name in names)]
+    return []

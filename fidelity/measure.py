@@ -19,7 +19,7 @@ from torchlens_conformance.protocol.compare import (
 
 from .grids import GRIDS
 from .matching import Series, StoredTag, match, same_tag
-from .probes import ROOT
+from .probes import LOG2, ROOT
 from .received import Received, ReceivedHistogram, ReceivedScalar
 from .stimulus import grid_of
 from .verdicts import MASS_TOLERANCE
@@ -239,22 +239,23 @@ def _summary(grid: str, series: Series, received: Received) -> Cell:
 def _bucket_cap(series: Series, received: Received) -> Cell:
     points = [point for point, _ in series.pairs] + series.missing
     numbers = _arrival(series, received, "histogram")
-    sizes: dict[str, Any] = {str(size): "missing" for size in sorted(len(point.counts) for point in points)}
     refused = {item.tag for item in received.refused}
+    found: dict[str, Any] = {point.tag: "refused" if point.tag in refused else "missing" for point in series.missing}
     exact = rebinned = 0
     for point, difference in zip([p for p, _ in series.pairs], _differences(series)):
         if difference.counts_l1 == 0:
             exact += 1
-            outcome: Any = "exact"
+            found[point.tag] = "exact"
         else:
             rebinned += abs(difference.mass_kept - 1) <= MASS_TOLERANCE
-            outcome = {"buckets": difference.buckets, "mass_kept": difference.mass_kept}
-        sizes[str(len(point.counts))] = outcome
-    for point in series.missing:
-        if point.tag in refused:
-            sizes[str(len(point.counts))] = "refused"
-    largest = [int(size) for size, outcome in sizes.items() if outcome == "exact"]
-    numbers |= {"exact": exact, "rebinned": rebinned, "largest_exact": max(largest, default=None), "sizes": sizes}
+            found[point.tag] = {"buckets": difference.buckets, "mass_kept": difference.mass_kept}
+    for name, log2 in (("sizes", False), ("sizes_log2", True)):
+        ordered = sorted((len(p.counts), p.tag) for p in points if p.tag.split("/")[-1].startswith(LOG2) is log2)
+        numbers[name] = {str(size): found[tag] for size, tag in ordered}
+        numbers[name.replace("sizes", "largest_exact")] = max(
+            (size for size, tag in ordered if found[tag] == "exact"), default=None
+        )
+    numbers |= {"exact": exact, "rebinned": rebinned}
     return Cell("bucket-cap", None, numbers, tuple(_missing_evidence(series, received, "histogram")))
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from torchlens_conformance.protocol import Refusal
 
-from .pictures import draw
+from .pictures import draw, draw_seen
 from .report import README_END, README_START, fidelity_page, readme_block
 from .results import dump_results
+from .routes import CONTROL_ROUTES
 from .run import Measurement
 
 DEFAULT_FOLDER = Path("fidelity-output")
@@ -89,6 +90,7 @@ def write(measurement: Measurement, places: Places) -> list[Path]:
     result = measurement.result
     with tempfile.TemporaryDirectory(prefix="fidelity-output-") as folder:
         staged: list[tuple[Path, Path]] = []
+        drawn: set[str] = set()
         for route in result["routes"]:
             panels = measurement.pictures.get(route["id"])
             if panels:
@@ -96,7 +98,11 @@ def write(measurement: Measurement, places: Places) -> list[Path]:
                 picture = Path(folder) / f"fidelity-{route['id']}.svg"
                 draw(route["title"], words, panels, picture)
                 staged.append((picture, places.pictures / picture.name))
-        drawn = {final.stem.removeprefix("fidelity-") for _, final in staged}
+                drawn.add(route["id"])
+                if route["id"] not in CONTROL_ROUTES:
+                    seen = Path(folder) / f"fidelity-seen-{route['id']}.svg"
+                    draw_seen(route["title"], panels, seen)
+                    staged.append((seen, places.pictures / seen.name))
         prefix = os.path.relpath(places.pictures, places.page.parent)
         texts = {
             places.page: fidelity_page(result, drawn=drawn, picture_folder=prefix),

@@ -5,15 +5,21 @@ A probe only sends; what ought to come back is decided elsewhere.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf, nan
 
-from torchlens_conformance.protocol import GraphPoint, HistogramPoint, Point, ScalarPoint, TextPoint
+from torchlens_conformance.protocol import GraphPoint, GridDescriptor, HistogramPoint, Point, ScalarPoint, TextPoint
 
 ROOT = "probe"
 """First component of every probe's tag, so that probes and data never mix."""
 
 BUCKETS = (31, 32, 33, 64, 497, 511, 512, 513, 600, 2048)
 """Histogram sizes around every known cap (ATTACH-4)."""
+
+LOG2 = "log2-"
+"""What stands before the size in the tag of a probe histogram with signed-log2 edges."""
+
+_WIDE_GRID = GridDescriptor(bins_per_octave=16)
 
 PRECISION = {"1e300": 1e300, "16777217": 16777217, "0.1": 0.1, "5e-324": 5e-324}
 """Numbers that float32 cannot hold, by name."""
@@ -84,21 +90,33 @@ def precision_probe() -> list[Point]:
 
 
 def bucket_probe() -> list[Point]:
-    """One histogram for each size of :data:`BUCKETS`, unit-width buckets, no bucket empty, at step 220."""
+    """Two histograms for each size of :data:`BUCKETS` at step 220, no bucket empty: unit and signed-log2 edges."""
     points: list[Point] = []
     for buckets in BUCKETS:
-        counts = tuple(1 + index % 7 for index in range(buckets))
-        centres = [index + 0.5 for index in range(buckets)]
-        summary = {
-            "min": 0.5,
-            "max": buckets - 0.5,
-            "num": sum(counts),
-            "sum": sum(count * centre for count, centre in zip(counts, centres)),
-            "sum_squares": sum(count * centre * centre for count, centre in zip(counts, centres)),
-        }
-        edges = tuple(float(edge) for edge in range(buckets + 1))
-        points.append(HistogramPoint(f"{ROOT}/buckets/{buckets}", 220, counts, edges, summary))
+        points.append(_full_histogram(f"{ROOT}/buckets/{buckets}", tuple(float(edge) for edge in range(buckets + 1))))
+    for buckets in BUCKETS:
+        points.append(_full_histogram(f"{ROOT}/buckets/{LOG2}{buckets}", _signed_log2_edges(buckets)))
     return points
+
+
+def _full_histogram(tag: str, edges: tuple[float, ...]) -> HistogramPoint:
+    counts = tuple(1 + index % 7 for index in range(len(edges) - 1))
+    centres = [(low + high) / 2 for low, high in pairwise(edges)]
+    summary = {
+        "min": centres[0],
+        "max": centres[-1],
+        "num": sum(counts),
+        "sum": sum(count * centre for count, centre in zip(counts, centres)),
+        "sum_squares": sum(count * centre * centre for count, centre in zip(counts, centres)),
+    }
+    return HistogramPoint(tag, 220, counts, edges, summary)
+
+
+def _signed_log2_edges(buckets: int) -> tuple[float, ...]:
+    """The middle of a grid with more buckets than any probe has; the centre band lies in it."""
+    edges = _WIDE_GRID.edges
+    start = (len(edges) - buckets - 1) // 2
+    return edges[start : start + buckets + 1]
 
 
 def tag_probe() -> list[Point]:

@@ -21,17 +21,18 @@ from torchlens_conformance.protocol import decode_value
 from .controls import control_faults
 from .files import write_pickle
 from .grids import GRIDS
+from .identity import read_files
 from .pins import installed_version, pinned_versions, version_differences
 from .processes import ProcessFailed, ProcessGroup
 from .published import SOURCE, published
 from .results import SCHEMA, Result
-from .routes import CONTROL_ROUTES, ROUTE_IDS, get_route
+from .routes import CONTROL_ROUTES, EXTRA_ROUTES, ROUTE_IDS, get_route
 from .routes.base import Route
 from .routes.wire import HISTOGRAM_VARIABLE, SCALAR_VARIABLE
 from .stimulus import SentData
 from .tensors import PARAMETER_TENSORS, PARAMETERS, STEPS, Provenance
 from .verdicts import GRID_ROWS, NOT_MEASURED, ROWS, judge
-from .worker import MAIN, OUTPUT, WRITER_FIRST, read_data
+from .worker import MAIN, OUTPUT, WRITER_FIRST, read_data, without_paths
 
 BUILD_TIMEOUT = 600.0
 """Seconds that making the points may take."""
@@ -71,6 +72,7 @@ class Options:
         jobs: Routes that run at the same time.
         histogram_wire: A form of the TensorBoard sink's histograms, None for its default.
         scalar_form: A form of the TensorBoard sink's scalars, None for its default.
+        environment: A name for the environment that is measured, to be noted in the result.
     """
 
     routes: Sequence[str] = ROUTE_IDS
@@ -78,6 +80,7 @@ class Options:
     jobs: int = 0
     histogram_wire: str | None = None
     scalar_form: str | None = None
+    environment: str | None = None
 
 
 def build_points(
@@ -158,6 +161,8 @@ def _run_route(
         "status": "measured",
         "detail": "",
         "seconds": 0.0,
+        "package": None,
+        "code": None,
         "pictures": None,
     }
     if version is None:
@@ -165,9 +170,14 @@ def _run_route(
     else:
         try:
             measured = _steps(route, points, place, options, progress, group)
-            outcome |= {"rows": [_row(route.id, cell) for cell in measured["cells"]], "pictures": measured["pictures"]}
+            outcome |= {
+                "rows": [_row(route.id, cell) for cell in measured["cells"]],
+                "pictures": measured["pictures"],
+                "package": _package(route.distribution, measured["reported"]),
+                "code": measured["code"],
+            }
         except ProcessFailed as failure:
-            outcome |= {"status": failure.reason, "detail": failure.detail}
+            outcome |= {"status": failure.reason, "detail": without_paths(failure.detail, place)}
     if "rows" not in outcome:
         outcome["rows"] = _unmeasured(route.id, f"{outcome['status']}: {outcome['detail']}")
     outcome["seconds"] = round(time.monotonic() - started, 1)
@@ -245,8 +255,21 @@ def _unmeasured(route: str, reason: str) -> list[dict[str, Any]]:
     return rows
 
 
+def _package(distribution: str | None, reported: str | None) -> dict[str, Any] | None:
+    """What the measured package says about itself; None for a control."""
+    found = read_files(distribution) if distribution else None
+    if found is None:
+        return None
+    return {"reported": reported, "digest": found.digest, "files": found.files, "altered": list(found.altered[:5])}
+
+
 def _missing(route: Route) -> str:
-    return f"{route.distribution} is not installed; pip install 'torchlens-conformance[{route.distribution}]'"
+    package = route.distribution if route.id in EXTRA_ROUTES else f"'torchlens-conformance[{_extra(route)}]'"
+    return f"{route.distribution} is not installed; pip install {package}"
+
+
+def _extra(route: Route) -> str:
+    return {"comet_ml": "comet"}.get(str(route.distribution), str(route.distribution))
 
 
 def _assemble(data: SentData, options: Options, outcomes: list[dict[str, Any]], *, replayed: bool) -> Result:
@@ -256,10 +279,12 @@ def _assemble(data: SentData, options: Options, outcomes: list[dict[str, Any]], 
         void_reasons.append(shortfall)
     provenance = data.provenance
     versions = {name: version for name in pinned_versions() if (version := installed_version(name))}
-    kept = ("id", "title", "tracker", "version", "status", "detail", "seconds", "rows")
+    kept = ("id", "title", "tracker", "version", "status", "detail", "seconds", "package", "code", "rows")
+    now = datetime.now(timezone.utc)
     return {
         "schema": SCHEMA,
-        "date": datetime.now(timezone.utc).date().isoformat(),
+        "date": now.date().isoformat(),
+        "moment": now.isoformat(timespec="seconds"),
         "kit_version": torchlens_conformance.__version__,
         "tensors": {
             "source": provenance.source,
@@ -278,6 +303,7 @@ def _assemble(data: SentData, options: Options, outcomes: list[dict[str, Any]], 
             "platform": f"{platform.system()} {platform.machine()}",
             "versions": versions,
             "pins_differ": version_differences(),
+            "name": options.environment,
             "histogram_wire": options.histogram_wire or "default",
             "scalar_form": options.scalar_form or "default",
         },

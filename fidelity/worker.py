@@ -19,7 +19,9 @@ from typing import Any
 
 from torchlens_conformance.protocol import Point, encode_value
 
+from .code import code_digest, route_modules
 from .files import write_pickle, write_text
+from .identity import reported_version
 from .measure import Cell, measure, measure_writer_first
 from .probes import all_probes, writer_first_points
 from .received import Received, Refused
@@ -32,6 +34,8 @@ MAIN, WRITER_FIRST = "main", "writer-first"
 
 OUTPUT = "output.txt"
 """What a sending process printed."""
+
+_SENT_WITH = "sent-with.json"
 
 
 def build(arguments: argparse.Namespace) -> None:
@@ -53,6 +57,9 @@ def send(arguments: argparse.Namespace) -> None:
     else:
         refused = route.send([*read_data(arguments.points).points, *all_probes()], store)
     write_pickle(arguments.place / "refused.pickle", refused)
+    version = reported_version(route.distribution) if route.distribution else None
+    sent_with = {"reported": version, "modules": route_modules()}
+    write_text(arguments.place / _SENT_WITH, json.dumps(sent_with))
 
 
 def measure_route(arguments: argparse.Namespace) -> None:
@@ -72,7 +79,13 @@ def measure_route(arguments: argparse.Namespace) -> None:
         ]
     from .pictures import picture_data
 
-    document = {"cells": [_plain(cell) for cell in cells], "pictures": picture_data(sent, received, route.stored_tag)}
+    sent_with = json.loads((arguments.place / MAIN / _SENT_WITH).read_text(encoding="utf-8"))
+    document = {
+        "cells": [_plain(cell) for cell in cells],
+        "pictures": picture_data(sent, received, route.stored_tag, route.chart),
+        "reported": sent_with["reported"],
+        "code": code_digest({*sent_with["modules"], *route_modules()}),
+    }
     write_text(arguments.place / "measured.json", json.dumps(encode_value(document)))
 
 
@@ -83,21 +96,23 @@ def _received(place: Path, read: Any) -> Received:
     shown = [line for line in (place / OUTPUT).read_text(errors="replace").splitlines() if line.strip()]
     return replace(
         received,
-        refused=tuple(replace(item, reason=_without_paths(item.reason, place)) for item in refused),
-        shown=tuple(_without_paths(line, place) for line in shown),
-        logged=tuple(_without_paths(line, place) for line in received.logged),
+        refused=tuple(replace(item, reason=without_paths(item.reason, place)) for item in refused),
+        shown=tuple(without_paths(line, place) for line in shown),
+        logged=tuple(without_paths(line, place) for line in received.logged),
     )
 
 
-def _without_paths(line: str, place: Path) -> str:
+def without_paths(line: str, place: Path) -> str:
     """Name the folders of this machine by what they are, so that evidence can be compared and shown."""
-    folders = {
-        str(place): "<place>",
-        sysconfig.get_paths()["purelib"]: "<packages>",
-        sys.prefix: "<python>",
-        tempfile.gettempdir(): "<temporary>",
-    }
-    for folder, name in folders.items():
+    folders = (
+        (str(place), "<place>"),
+        (sysconfig.get_paths()["purelib"], "<packages>"),
+        (sys.prefix, "<python>"),
+        # Behind the environment, which may lie inside a checkout or hold this package itself.
+        (str(Path(__file__).parent.parent), "<project>"),
+        (tempfile.gettempdir(), "<temporary>"),
+    )
+    for folder, name in folders:
         line = line.replace(folder, name)
     return line
 

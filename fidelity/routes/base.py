@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torchlens_conformance.protocol import CAPABILITY_METHODS, GraphPoint, Point
 
+from ..charts import Chart
 from ..received import Received, Refused
 
 
@@ -27,6 +28,7 @@ class Route:
         capabilities: The words that the route's sink advertises.
         stored_tag: ``stored_tag(tag, capability)``: the name under which the store keeps a series, where the tracker
             renames it by rule; it serves to find series again, never to judge tags.
+        chart: How the tracker's own page draws a histogram that it stores.
     """
 
     id: str
@@ -38,6 +40,7 @@ class Route:
     send_writer_first: Callable[[Sequence[Point], Path], list[Refused]] | None = None
     environment: Callable[[Path], Mapping[str, str]] = lambda place: {}
     stored_tag: Callable[[str, str], str] = lambda tag, capability: tag
+    chart: Chart = "none"
 
 
 def emit_each(sink: object, points: Sequence[Point], capabilities: frozenset[str]) -> list[Refused]:

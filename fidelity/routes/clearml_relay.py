@@ -2,95 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from reference_sinks.readers import ReadResult, Unplaced
 from torchlens_conformance.protocol import Point
 
 from ..received import Received, ReceivedHistogram, Refused, from_result, with_histograms
-from .base import Route, emit_each
+from .base import Route
+from .clearml import environment
+from .relayed import OpenedSink, send_relayed
 from .tensorboard import WORDS
-
-# No server is dialled: every address is a closed port of this machine. The reporter runs in this process, since its
-# usual subprocess can hang at close when git is started while it forks.
-_CONFIG = """\
-api {
-  api_server: "http://127.0.0.1:9"
-  web_server: "http://127.0.0.1:9"
-  files_server: "http://127.0.0.1:9"
-  credentials { access_key: "offline", secret_key: "offline" }
-}
-sdk {
-  development {
-    report_use_subprocess: false
-    vcs_repo_detect_async: false
-    store_uncommitted_code_diff: false
-    detect_with_pip_freeze: false
-    worker { log_stdout: false, report_event_flush_threshold: 1000000 }
-  }
-}
-"""
-
-# Frameworks that are not listed are on; detect_repository asks a host for updates in a thread.
-_OTHER_FRAMEWORKS = (
-    *("matplotlib", "tensorflow", "pytorch", "megengine", "xgboost", "scikit", "detect_repository", "fastai"),
-    *("lightgbm", "hydra", "jsonargparse", "joblib", "catboost", "gradio", "tfdefines"),
-)
-
-
-def environment(place: Path) -> Mapping[str, str]:
-    """Keep ClearML's cache inside ``place``, name the configuration that :func:`send` writes there, and stay offline.
-
-    Version 2.1.0 logs in when it is imported, before anyone can call ``set_offline``.
-    """
-    return {
-        "CLEARML_CACHE_DIR": str(place / "cache"),
-        "CLEARML_CONFIG_FILE": str(place / "clearml.conf"),
-        "CLEARML_OFFLINE_MODE": "1",
-    }
-
-
-def start_task() -> Any:
-    """Start an offline task that captures TensorBoard and nothing else."""
-    from clearml import Task
-
-    Task.set_offline(True)
-    return Task.init(
-        project_name="fidelity",
-        task_name="relay",
-        auto_connect_arg_parser=False,
-        auto_connect_frameworks={"tensorboard": True, **dict.fromkeys(_OTHER_FRAMEWORKS, False)},
-        auto_resource_monitoring=False,
-        auto_connect_streams=False,
-        reuse_last_task_id=False,
-    )
 
 
 def send(points: Sequence[Point], place: Path) -> list[Refused]:
     """Start the task, then construct the writer, then write."""
-    return _send(points, place, writer_first=False)
+    return send_to_task(points, lambda: _open_sink(place), writer_first=False)
 
 
 def send_writer_first(points: Sequence[Point], place: Path) -> list[Refused]:
     """Construct the writer, then start the task, then write."""
-    return _send(points, place, writer_first=True)
+    return send_to_task(points, lambda: _open_sink(place), writer_first=True)
 
 
-def _send(points: Sequence[Point], place: Path, *, writer_first: bool) -> list[Refused]:
+def send_to_task(
+    points: Sequence[Point],
+    open_sink: Callable[[], OpenedSink],
+    *,
+    writer_first: bool,
+    words: frozenset[str] = WORDS,
+) -> list[Refused]:
+    """Write the points through a sink over a writer while ClearML listens."""
+    from reference_sinks.clearml_offline import start_offline_task
+
+    return send_relayed(
+        points,
+        open_sink=open_sink,
+        start=lambda: start_offline_task("relay", tensorboard=True),
+        finish=lambda task: task.close(),
+        writer_first=writer_first,
+        words=words,
+    )
+
+
+def _open_sink(place: Path) -> OpenedSink:
     from reference_sinks import TensorBoardSink
 
     from .wire import sink_settings
 
-    (place / "clearml.conf").write_text(_CONFIG, encoding="utf-8")
-    sink = TensorBoardSink(place / "log", **sink_settings()) if writer_first else None
-    task = start_task()
-    sink = sink or TensorBoardSink(place / "log", **sink_settings())
-    refused = emit_each(sink, points, WORDS)
-    sink.close()
-    task.close()
-    return refused
+    sink = TensorBoardSink(place / "log", **sink_settings())
+    return sink, sink.close
 
 
 def read(place: Path) -> Received:
@@ -140,4 +101,5 @@ ROUTE = Route(
     send_writer_first,
     environment,
     stored_tag,
+    chart="surface",
 )

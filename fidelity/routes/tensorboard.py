@@ -34,4 +34,4 @@ def read(place: Path) -> Received:
     return from_result(result)
 
 
-ROUTE = Route("tensorboard", "TensorBoard", "tensorboard", send, read, WORDS)
+ROUTE = Route("tensorboard", "TensorBoard", "tensorboard", send, read, WORDS, chart="thirty bins")

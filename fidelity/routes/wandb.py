@@ -93,4 +93,4 @@ def _with_wandbs_word(item: Refused, point: HistogramPoint | None) -> Refused:
     return Refused(item.tag, item.step, item.kind, f"our sink alone, wandb takes it: {item.reason}")
 
 
-ROUTE = Route("wandb", "wandb", "wandb", send, read, WORDS, environment=environment)
+ROUTE = Route("wandb", "wandb", "wandb", send, read, WORDS, environment=environment, chart="bars")

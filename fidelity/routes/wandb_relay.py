@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torchlens_conformance.protocol import Point
 
 from ..received import Refused
-from .base import Route, emit_each
+from .base import Route
+from .relayed import OpenedSink, send_relayed
 from .tensorboard import WORDS
 from .wandb import environment, finish_run, read, start_run
+from .wire import sink_settings
 
 
 def send(points: Sequence[Point], place: Path) -> list[Refused]:
@@ -28,18 +31,24 @@ def _send(points: Sequence[Point], place: Path, *, writer_first: bool) -> list[R
 
     from reference_sinks import TensorBoardSink
 
-    from .wire import sink_settings
-
     log = place / "log"
-    sink = TensorBoardSink(log, **sink_settings()) if writer_first else None
-    # Naming the folder spares wandb its search for one, and ten seconds of waiting at the end.
-    relay.patch(root_logdir=str(log))
-    run = start_run(place)
-    sink = sink or TensorBoardSink(log, **sink_settings())
-    refused = emit_each(sink, points, WORDS)
-    sink.close()
-    finish_run(run, place)
-    return refused
+
+    def open_sink() -> OpenedSink:
+        sink = TensorBoardSink(log, **sink_settings())
+        return sink, sink.close
+
+    def start() -> Any:
+        # Naming the folder spares wandb its search for one, and ten seconds of waiting at the end.
+        relay.patch(root_logdir=str(log))
+        return start_run(place)
+
+    return send_relayed(
+        points,
+        open_sink=open_sink,
+        start=start,
+        finish=lambda run: finish_run(run, place),
+        writer_first=writer_first,
+    )
 
 
-ROUTE = Route("wandb-relay", "wandb relay", "wandb", send, read, WORDS, send_writer_first, environment)
+ROUTE = Route("wandb-relay", "wandb relay", "wandb", send, read, WORDS, send_writer_first, environment, chart="bars")

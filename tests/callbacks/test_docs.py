@@ -14,10 +14,10 @@ for package in ("torch", "transformers", "accelerate", "lightning", "tensorboard
 
 PAGE = Path(__file__).parents[2] / "docs" / "callbacks.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-ENDS = ("6 4", "10 2", "[0, 1, 2]")
+CASES = list(zip(EXAMPLES, ("6 4", "10 2", "[0, 1, 2]"), strict=True))
 
 
-@pytest.mark.parametrize(("example", "end"), list(zip(EXAMPLES, ENDS, strict=True)), ids=["hf", "lightning", "accelerate"])
+@pytest.mark.parametrize(("example", "end"), CASES, ids=["hf", "lightning", "accelerate"])
 def test_an_example_of_the_page(example: str, end: str, tmp_path: Path) -> None:
     """An example ends with the line that the page promises (CB-1, CB-2)."""
     assert f"`{end}`" in PAGE.read_text(encoding="utf-8")

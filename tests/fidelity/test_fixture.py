@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import lzma
+import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fidelity.fixture import load_fixture, save_fixture
+from fidelity.fixture import committed_points, load_fixture, save_fixture
 from fidelity.grids import GRIDS, LOG_DESCRIPTORS, UNIFORM_BUCKETS, uniform_edges
 from fidelity.stimulus import SentData, grid_of, points_digest
 from fidelity.tensors import PARAMETER_TENSORS, STEPS, Provenance
@@ -97,3 +99,42 @@ def test_the_log_grids_have_the_sizes_of_their_names() -> None:
         "signed-log2-497": 497,
         "signed-log2-513": 513,
     }
+
+
+def test_what_was_rebuilt_vouches_for_the_committed_points() -> None:
+    """Rebuilt points give way to the committed ones, so that every machine sends the same (FID-6)."""
+    fixture = _small()
+    first = fixture.points[0]
+    assert isinstance(first, ScalarPoint)
+    moved = ScalarPoint(first.tag, first.step, math.nextafter(float(first.value), math.inf))
+    rebuilt = replace(fixture, points=(moved, *fixture.points[1:]))
+    sent, note = committed_points(rebuilt, fixture)
+    assert sent is fixture
+    assert note is not None and "the counts of 0 histograms" in note
+    assert committed_points(fixture, fixture) == (fixture, None)
+    elsewhere = replace(fixture, points=fixture.points[1:], tensor_digest="1" * 64)
+    sent, note = committed_points(elsewhere, fixture)
+    assert sent is fixture and note is not None and "differs in the counts of" in note
+
+
+def test_the_same_tensors_must_give_the_same_points() -> None:
+    """When the fixture's own tensors give other counts, or numbers that are off, the run is refused (FID-6)."""
+    fixture = _small()
+    index = next(i for i, point in enumerate(fixture.points) if isinstance(point, HistogramPoint))
+    histogram, scalar = fixture.points[index], fixture.points[0]
+    assert isinstance(histogram, HistogramPoint) and isinstance(scalar, ScalarPoint)
+    other_counts = replace(histogram, counts=(histogram.counts[0] + 1, *histogram.counts[1:]))
+    for number, wrong in ((index, other_counts), (0, replace(scalar, value=scalar.value * 1.001 + 1e-3))):
+        points = [*fixture.points]
+        points[number] = wrong
+        with pytest.raises(Refusal) as caught:
+            committed_points(replace(fixture, points=tuple(points)), fixture)
+        assert caught.value.code == "fidelity_fixture_invalid"
+
+
+def test_another_source_sends_its_own_points() -> None:
+    """Another seed or a checkpoint is another measurement, with its own points and digest (FID-4, FID-6)."""
+    fixture = _small()
+    for provenance in (Provenance("seeded", "a small stimulus", 2), Provenance("checkpoint", "a folder", 1)):
+        other = replace(fixture, provenance=provenance, points=fixture.points[1:])
+        assert committed_points(other, fixture) == (other, None)

@@ -7,12 +7,25 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-for _package in ("clearml", "jsonschema", "matplotlib", "tensorboard", "torch", "transformers", "wandb"):
-    pytest.importorskip(_package)
+# Found, not imported: some trackers change the process that imports them.
+_PACKAGES = (
+    "clearml",
+    "comet_ml",
+    "jsonschema",
+    "matplotlib",
+    "mlflow",
+    "tensorboard",
+    "torch",
+    "transformers",
+    "wandb",
+)
+if any(find_spec(package) is None for package in _PACKAGES):
+    pytest.skip("a package of the measurement is not installed", allow_module_level=True)
 
 # Raises loopback inside the namespace, then becomes the command.
 _LOOPBACK_ONLY = """

@@ -61,6 +61,7 @@ def test_a_picture_is_drawn_for_each_route_and_is_the_same_twice(tmp_path: Path,
         "received": [1.0, 4.0, 3.0],
         "heights": None,
         "buckets": 3,
+        "seen": {"chart": "bars", "heights": [1, 4, 3], "edges": [0.0, 1.0, 2.0, 3.0], "labels": None, "step": "0"},
     }
     heights = {**panel, "received": None, "heights": [1.0, 2.0]}
     nothing = {**panel, "received": None}
@@ -70,9 +71,12 @@ def test_a_picture_is_drawn_for_each_route_and_is_the_same_twice(tmp_path: Path,
         places = folder_places(tmp_path / name)
         prepare(places)
         write(Measurement(result, {"wandb": panels}), places)
-        drawn.append((places.pictures / "fidelity-wandb.svg").read_bytes())
-        assert "fidelity-wandb.svg" in places.page.read_text()
-    assert drawn[0] == drawn[1]
+        for picture in ("fidelity-wandb.svg", "fidelity-seen-wandb.svg"):
+            drawn.append((places.pictures / picture).read_bytes())
+            assert picture in places.page.read_text()
+    assert drawn[:2] == drawn[2:]
+    page = (tmp_path / "one" / "fidelity.md").read_text()
+    assert page.index("## What a person sees") < page.index("## The table")
 
 
 def test_a_full_disk_leaves_the_old_files(

@@ -306,3 +306,45 @@ def test_an_optimizer_inside_a_wrapper_is_found() -> None:
     with trk.watch(model, sink, optimizer=Wrapper(optimizer)) as watch, watch.step(0):  # type: ignore[arg-type]
         train_step(model, optimizer, 0)
     assert "gradients/norm/0.weight" in by_tag(sink)
+
+
+class Shrinking(torch.optim.SGD):  # type: ignore[misc, unused-ignore, name-defined]
+    """Halves the parameters and gradients, then calls the step of its base class, as home-made optimizers do."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Step."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.mul_(0.5)
+                parameter.grad.mul_(0.5)
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("spelling", ["scope", "callable"])
+def test_a_step_inside_a_step_is_one_boundary(spelling: str) -> None:
+    """An optimizer that calls its base class's step is measured once, around all of its own step (STAT-4, STEP-6)."""
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # From now on torch wraps the step of SGD, too.
+    model = nn.Linear(3, 2)
+    optimizer = Shrinking(model.parameters(), lr=0.1)
+    asked: list[int] = []
+    sink = trk.MemorySink()
+    options = {"step": lambda: asked.append(4) or 4} if spelling == "callable" else {}
+    signals = ("gradients", "parameters", "updates")
+    before, gradients = {}, {}
+    with trk.watch(model, sink, optimizer=optimizer, signals=signals, every=1, **options) as watch:
+        model(batch(0, width=3)).square().sum().backward()
+        before = copies(model)
+        gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+        if spelling == "callable":
+            optimizer.step()
+        else:
+            with watch.step(4):
+                optimizer.step()
+    rows = by_tag(sink)
+    for name, parameter in model.named_parameters():
+        delta = compute(parameter.detach() - before[name])
+        assert rows[f"updates/norm/{name}"] == {4: pytest.approx(delta.norm)}
+        assert rows[f"gradients/norm/{name}"] == {4: pytest.approx(compute(gradients[name]).norm)}
+    assert asked == ([4] if spelling == "callable" else [])
+    assert not watch.close().named_skips

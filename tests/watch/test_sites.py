@@ -330,21 +330,3 @@ def test_the_plan_states_what_it_costs() -> None:
     assert json.loads(json.dumps(large.as_dict(), allow_nan=False)) == large.as_dict()
     text = large.format()
     assert str(large) == text and "gradients" in text and "every= is the lever" in text
-
-
-@pytest.mark.parametrize("elements", [1, 1000, 300_000])
-def test_what_leaves_the_device_is_what_the_plan_says(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the path of accelerators, the fetched numbers of a tensor are as many as the plan counts (XFER-1)."""
-    from torchlens_conformance.statistics import plain_device
-    from torchlens_conformance.watch.plan import BYTES_PER_BIN, BYTES_PER_SITE
-
-    fetched: list[int] = []
-    fetch = plain_device._fetch
-
-    def counting(vectors: list[Any]) -> list[list[float]]:
-        fetched.append(sum(vector.numel() * vector.element_size() for vector in vectors))
-        return fetch(vectors)
-
-    monkeypatch.setattr(plain_device, "_fetch", counting)
-    plain_device.reduce([torch.randn(elements)], trk.DEFAULT_DESCRIPTOR)
-    assert fetched == [BYTES_PER_SITE, (trk.DEFAULT_DESCRIPTOR.bucket_count + 2) * BYTES_PER_BIN]

@@ -1,4 +1,4 @@
-"""Step scopes and ``step=`` on real training loops."""
+"""Step scopes on real training loops: which steps open, what is due, what is missing."""
 
 from __future__ import annotations
 
@@ -7,21 +7,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-
 import torchlens_conformance.trackers as trk  # noqa: E402
 
 from .helpers import batch, by_tag, data_rows, histograms, loss_of, refused, small_model, train_step  # noqa: E402
-
-ALL = ("gradients", "parameters", "updates", "activations", "activation_grads")
-
-
-def start(**options: Any) -> tuple[Any, Any, trk.MemorySink, trk.WatchSession]:
-    """Return a model, its optimizer, a sink, and a watch that samples every step."""
-    model = small_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
-    sink = trk.MemorySink()
-    watch = trk.watch(model, sink, optimizer=optimizer, **{"every": 1, **options})
-    return model, optimizer, sink, watch
+from .loops import start  # noqa: E402
 
 
 def test_rows_carry_the_callers_step() -> None:
@@ -212,200 +201,6 @@ def test_missing_phases_can_be_named_skips() -> None:
     ]
 
 
-def both_spellings(loop: Any, **options: Any) -> tuple[trk.MemorySink, trk.MemorySink]:
-    """Run one loop under scopes and under ``step=``, with equal data."""
-    sinks = []
-    for spelling in ("scope", "callable"):
-        model = small_model()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        sink = trk.MemorySink()
-        now = {"step": 0}
-        source = {"step": lambda now=now: now["step"]} if spelling == "callable" else {}
-        with trk.watch(model, sink, optimizer=optimizer, **options, **source) as watch:
-            for n in range(2, 13):
-                now["step"] = n
-                if spelling == "scope":
-                    with watch.step(n):
-                        loop(model, optimizer, n)
-                else:
-                    loop(model, optimizer, n)
-        sinks.append(sink)
-    return sinks[0], sinks[1]
-
-
-def accumulating(model: Any, optimizer: Any, n: int) -> None:
-    """Step after three forwards and backwards."""
-    optimizer.zero_grad()
-    for micro in range(3):
-        loss_of(model, 3 * n + micro).backward()
-    optimizer.step()
-
-
-@pytest.mark.parametrize("loop", [train_step, accumulating])
-def test_both_spellings_give_the_same_rows(loop: Any) -> None:
-    """Scopes and ``step=`` give equal points in equal order, activations included (STEP-1, STEP-6)."""
-    scope, source = both_spellings(
-        loop,
-        signals=ALL,
-        every=3,
-        hist_every=6,
-        select=("0", "3"),
-        inputs=batch(0),
-        settings=trk.WatchSettings(run_id="x"),
-    )
-    assert data_rows(scope) == data_rows(source)
-    assert [point for point in scope.scalars] == [point for point in source.scalars]
-    calls = by_tag(scope)["activations/calls/0"]
-    assert sorted(calls) == [2, 3, 6, 9, 12] and set(calls.values()) == {3 if loop is accumulating else 1}
-
-
-def test_the_callable_is_asked_once_a_boundary() -> None:
-    """Without activations the callable is called at boundaries only, once each, without arguments (STEP-6)."""
-    model = small_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    calls: list[int] = []
-
-    def now(*arguments: object) -> int:
-        assert not arguments
-        calls.append(len(calls))
-        return len(calls)
-
-    before = len(model._forward_pre_hooks)
-    with trk.watch(model, trk.MemorySink(), optimizer=optimizer, step=now, every=2):
-        assert len(model._forward_pre_hooks) == before
-        for n in range(5):
-            train_step(model, optimizer, n)
-    assert len(calls) == 5
-
-
-def test_one_root_hook_is_installed_for_a_callable_with_activations() -> None:
-    """Only ``step=`` with module signals puts a forward pre-hook on the root (STEP-6)."""
-    model, _, _, watch = start(step=lambda: 0, signals=("activations",), select="0", inputs=batch(0))
-    assert len(model._forward_pre_hooks) == 1
-    watch.close()
-    assert len(model._forward_pre_hooks) == 0
-    model, _, _, watch = start(signals=("activations",), select="0", inputs=batch(0))
-    assert len(model._forward_pre_hooks) == 0
-    watch.close()
-
-
-def test_a_step_that_changes_between_forward_and_boundary_is_refused() -> None:
-    """The forward's step and the boundary's must agree (STEP-6)."""
-    now = {"step": 3}
-    model, optimizer, sink, watch = start(
-        step=lambda: now["step"], signals=("activations",), select="0", inputs=batch(0)
-    )
-    loss_of(model, 3).backward()
-    now["step"] = 4
-    refusal = refused(optimizer.step)
-    assert refusal.code == "watch_step_conflict"
-    assert (refusal.fields["forward_step"], refusal.fields["boundary_step"]) == (3, 4)
-    train_step(model, optimizer, 4)
-    watch.close()
-    assert sorted(by_tag(sink)["activations/norm/0"]) == [4]
-
-
-def test_validation_between_steps_does_not_count() -> None:
-    """Forwards under no_grad, or of a step that never came to its boundary, leave no trace in the rows (STEP-6)."""
-    now = {"step": 0}
-    model, optimizer, sink, watch = start(
-        step=lambda: now["step"], signals=("activations",), select="0", inputs=batch(0)
-    )
-    with watch:
-        for n in range(3):
-            now["step"] = n
-            train_step(model, optimizer, n)
-            with torch.no_grad():
-                model(batch(50))
-            model(batch(60))
-    assert by_tag(sink)["activations/calls/0"] == {0: 1, 1: 1, 2: 1}
-
-
-@pytest.mark.parametrize("bad", [-1, "x", 1.5, None])
-def test_a_callable_that_gives_no_step_is_refused_before_the_update(bad: object) -> None:
-    """What the callable gives is checked at the boundary, before parameters change (STEP-1, STEP-3)."""
-    model, optimizer, _, watch = start(step=lambda: bad)
-    before = model[0].weight.detach().clone()
-    assert refused(lambda: train_step(model, optimizer, 0)).code == "watch_step_invalid"
-    assert torch.equal(before, model[0].weight)
-    watch.close()
-
-
-def test_a_callable_that_stands_still_is_a_regression() -> None:
-    """One optimizer that steps twice at one step of the callable is refused (STEP-2)."""
-    model, optimizer, sink, watch = start(step=lambda: 7)
-    train_step(model, optimizer, 0)
-    assert refused(lambda: train_step(model, optimizer, 1)).code == "watch_step_regression"
-    watch.close()
-    assert sorted(by_tag(sink)["gradients/norm/0.weight"]) == [7]
-
-
-def test_an_error_of_the_callable_comes_through() -> None:
-    """What the callable raises is the caller's own error (STEP-1)."""
-    model, optimizer, _, watch = start(step=lambda: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        train_step(model, optimizer, 0)
-    watch.close()
-
-
-def test_the_loops_exception_is_never_masked() -> None:
-    """While the loop's exception unwinds, the missing boundary is a named skip (TAG-4, CLOSE-2)."""
-    model, optimizer, _, watch = start()
-    with pytest.raises(ZeroDivisionError), watch, watch.step(0):
-        loss_of(model, 0).backward()
-        _ = 1 // 0
-    report = watch.close()
-    assert [(skip.name, skip.detail) for skip in report.named_skips] == [("exception", "ZeroDivisionError")]
-    assert len(optimizer._optimizer_step_pre_hooks) == 0
-
-
-def test_what_was_complete_before_the_exception_is_emitted() -> None:
-    """An exception behind the boundary takes no data away (TAG-4)."""
-    model, optimizer, sink, watch = start()
-    with pytest.raises(KeyboardInterrupt), watch, watch.step(0):
-        train_step(model, optimizer, 0)
-        raise KeyboardInterrupt
-    assert by_tag(sink)["gradients/norm/0.weight"].keys() == {0}
-
-
-def test_an_optimizer_that_raises_can_step_again() -> None:
-    """A step that raised inside the optimizer, and was caught, is taken when it succeeds (STEP-7)."""
-
-    class Unsteady(torch.optim.SGD):  # type: ignore[misc, unused-ignore]
-        fail = True
-
-        def step(self, closure: Any = None) -> Any:
-            if self.fail:
-                raise ArithmeticError("not now")
-            return super().step(closure)
-
-    model = small_model()
-    optimizer = Unsteady(model.parameters(), lr=0.1)
-    sink = trk.MemorySink()
-    with trk.watch(model, sink, optimizer=optimizer, every=1, signals=("updates",)) as watch:
-        with watch.step(0):
-            with pytest.raises(ArithmeticError):
-                train_step(model, optimizer, 0)
-            optimizer.fail = False
-            optimizer.step()
-        optimizer.fail = True
-        with watch.step(1), pytest.raises(ArithmeticError):
-            train_step(model, optimizer, 1)
-    assert sorted(by_tag(sink)["updates/norm/0.weight"]) == [0]
-    assert watch.close().skip_counts == {"boundary_incomplete": 1}
-
-
-def test_a_second_boundary_of_one_optimizer_is_named() -> None:
-    """The row is that of the first boundary of the scope (STEP-7)."""
-    model, optimizer, sink, watch = start()
-    with watch, watch.step(0):
-        train_step(model, optimizer, 0)
-        first = float(model[0].weight.grad.double().norm())
-        train_step(model, optimizer, 1)
-    assert by_tag(sink)["gradients/norm/0.weight"][0] == pytest.approx(first, rel=1e-12)
-    assert watch.close().skip_counts == {"boundary_repeated": 1}
-
-
 def test_accumulated_gradients_are_one_row() -> None:
     """Windows of 3, 3 and 1 micro-batches give three rows, each the gradient at its boundary (STEP-7, TIER-1)."""
     model, optimizer, sink, watch = start(signals=("gradients", "activations"), select=("0", "3"), inputs=batch(0))
@@ -434,24 +229,3 @@ def test_many_final_gradients_are_vouched_for_by_witnesses() -> None:
                 train_step(model, optimizer, n)
     assert sorted(by_tag(sink)["gradients/norm/19.weight"]) == [1, 3]
     assert any("final gradients" in note for note in watch.close().notes)
-
-
-@pytest.mark.parametrize(("unwinding", "name"), [(True, "drain_refused"), (False, "collection_failed")])
-def test_a_refusal_in_the_drain_is_a_named_skip(unwinding: bool, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused while rows are made has a name, and the loop's own exception is what the caller sees (TAG-4)."""
-    from torchlens_conformance.watch.writer import BlockWriter
-
-    def refuse(*arguments: Any, **options: Any) -> int:
-        raise trk.Refusal("tracker_tag_unsafe", "No.", remedy="Rename it.", tag="a?")
-
-    model, optimizer, _, watch = start()
-    monkeypatch.setattr(BlockWriter, "write", refuse)
-    if unwinding:
-        with pytest.raises(ZeroDivisionError), watch, watch.step(0):
-            train_step(model, optimizer, 0)
-            _ = 1 // 0
-    else:
-        with watch, watch.step(0):
-            train_step(model, optimizer, 0)
-    found = {skip.name: skip.detail for skip in watch.close().named_skips}
-    assert "tracker_tag_unsafe" in found[name] and ("exception" in found) == unwinding

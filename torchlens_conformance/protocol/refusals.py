@@ -98,7 +98,7 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "fidelity_versions_alike": "Two versions of a tracker were measured with equal files.",
         "fidelity_not_comparable": "Two measured files did not send the same points.",
         "fidelity_pins_invalid": "The pins file cannot be read.",
-        "fidelity_matrix_unreadable": "tox did not list the environments of the version matrix.",
+        "fidelity_matrix_unreadable": "The version matrix could not be read from tox.",
     }
 )
 """Every refusal code with its meaning, in one line each (PROT-9)."""

@@ -72,7 +72,7 @@ def reduce(tensors: Sequence[torch.Tensor], descriptor: GridDescriptor | None) -
 def _reduce_group(tensors: Sequence[torch.Tensor], grid: _Grid, kernel: Any) -> list[Tally]:
     jobs, firsts, tasks = _cut(tensors)
     records = np.zeros((len(jobs), kernels.WIDTH))
-    bins = np.zeros((len(jobs), grid.bin_count), np.int64)
+    bins = np.zeros((len(jobs), grid.bin_count + 1), np.int64)
     table = np.array(jobs, np.int64).reshape(-1, 3)
 
     def work(task: int, keep_alive: Sequence[torch.Tensor] = tensors) -> None:
@@ -86,7 +86,7 @@ def _reduce_group(tensors: Sequence[torch.Tensor], grid: _Grid, kernel: Any) -> 
         work(0)
     rows = records.tolist()
     return [
-        _tally(tensor.numel(), rows[first:last], bins[first:last] if grid.bin_count else None)
+        _tally(tensor.numel(), rows[first:last], bins[first:last, :-1] if grid.bin_count else None)
         for tensor, first, last in zip(tensors, firsts, [*firsts[1:], len(jobs)])
     ]
 

@@ -14,10 +14,55 @@ from .result import TensorStatistics
 if TYPE_CHECKING:
     import torch
 
+    from .layout import Dense
+    from .plain_device import Started
+
 Backend = Literal["auto", "compiled", "torch"]
 """``compiled`` needs numba and a CPU tensor, ``torch`` runs anywhere, ``auto`` is the first where it can run."""
 
 _Reduce = Callable[[Sequence["torch.Tensor"], "GridDescriptor | None"], list[Tally]]
+
+
+class Pending:
+    """Statistics that were reduced and not fetched yet; see :func:`start_many`.
+
+    Args:
+        descriptor: The grid.
+        repeats: How often every element of each tensor counts.
+        tallies: What is known already, by the tensor's place.
+        started: What still lies on devices, or None.
+        places: The places of the tensors in ``started``.
+    """
+
+    __slots__ = ("_descriptor", "_places", "_repeats", "_tallies", "started")
+
+    def __init__(
+        self,
+        descriptor: GridDescriptor | None,
+        *,
+        repeats: list[int],
+        tallies: dict[int, Tally],
+        started: Started | None,
+        places: list[int],
+    ) -> None:
+        self._descriptor = descriptor
+        self._repeats = repeats
+        self._tallies = tallies
+        self._places = places
+        self.started = started
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that :func:`collect` will move from devices for it. Clause: XFER-1."""
+        return 0 if self.started is None else self.started.bytes
+
+    def finish(self, fetched: Sequence[Tally]) -> list[TensorStatistics]:
+        """Return the statistics, with what was fetched of ``started`` in its order."""
+        tallies = {**self._tallies, **dict(zip(self._places, fetched))}
+        return [
+            finish(tallies[index] if times == 1 else repeat_tally(tallies[index], times), self._descriptor)
+            for index, times in enumerate(self._repeats)
+        ]
 
 
 def compute(
@@ -47,30 +92,49 @@ def compute_many(
 
     Clause: STAT-1, STAT-2, STAT-3, GRID-2.
     """
+    return collect([start_many(tensors, descriptor=descriptor, backend=backend)])[0]
+
+
+def start_many(
+    tensors: Iterable[torch.Tensor], *, descriptor: GridDescriptor | None = None, backend: Backend = "auto"
+) -> Pending:
+    """Reduce several tensors where they lie; :func:`collect` gives their statistics.
+
+    The tensors may change or go as soon as this returns. On a CPU all is done then; on another device the work is
+    queued, and nothing waits for it. Arguments and refusals are those of :func:`compute_many`. Clause: XFER-1.
+    """
     from . import layout
 
     found = [layout.densify(layout.require_supported(tensor)) for tensor in tensors]
-    reducers = [_reducer(backend, dense.tensor.device) for dense in found]
+    by_reducer: dict[_Reduce | None, list[int]] = {}
+    reducers = {device: _reducer(backend, device) for device in {dense.tensor.device for dense in found}}
+    for index, dense in enumerate(found):
+        by_reducer.setdefault(reducers[dense.tensor.device], []).append(index)
+    places = by_reducer.pop(None, [])
     tallies: dict[int, Tally] = {}
-    for reduce in dict.fromkeys(reducers):
-        flats = {
-            index: dense.flat
-            for index, dense in enumerate(found)
-            if reducers[index] is reduce and dense.flat is not None
-        }
-        if flats:
-            tallies.update(zip(flats, reduce(list(flats.values()), descriptor)))
-    results = []
-    for index, (dense, reduce) in enumerate(zip(found, reducers)):
-        tally = tallies.get(index)
-        if tally is None:
-            tally = join_tallies([reduce([piece], descriptor)[0] for piece in layout.pieces(dense.tensor)])
-        if tally.moments.overflowed:
-            tally = _rescued(tally, dense.tensor, reduce)
-        if dense.repeats != 1:
-            tally = repeat_tally(tally, dense.repeats)
-        results.append(finish(tally, descriptor))
-    return results
+    for reduce, indices in by_reducer.items():
+        assert reduce is not None
+        tallies.update(zip(indices, _reduced([found[index] for index in indices], descriptor, reduce)))
+    started = None
+    if places:
+        from . import plain_device
+
+        started = plain_device.start([found[index] for index in places], descriptor)
+    return Pending(
+        descriptor, repeats=[dense.repeats for dense in found], tallies=tallies, started=started, places=places
+    )
+
+
+def collect(pending: Sequence[Pending]) -> list[list[TensorStatistics]]:
+    """Return the statistics of everything that was started; one transfer a device for all of it. Clause: XFER-1."""
+    started = [each.started for each in pending if each.started is not None]
+    fetched: list[list[Tally]] = []
+    if started:
+        from . import plain_device
+
+        fetched = plain_device.fetch(started)
+    parts = iter(fetched)
+    return [each.finish(() if each.started is None else next(parts)) for each in pending]
 
 
 def compiled_available() -> bool:
@@ -91,17 +155,17 @@ def _compiled_reduce() -> _Reduce | None:
     return compiled.reduce
 
 
-def _reducer(backend: str, device: torch.device) -> _Reduce:
-    """Return the reducing function of a backend for tensors on ``device``."""
+def _reducer(backend: str, device: torch.device) -> _Reduce | None:
+    """Return the reducing function of a backend for CPU tensors; None for tensors on ``device`` that stay there."""
     on_cpu = device.type == "cpu"
     if backend == "compiled" or (backend == "auto" and on_cpu):
         reduce = _compiled_reduce() if on_cpu else None
         if reduce is not None:
             return reduce
     if backend in ("auto", "torch"):
-        from . import plain
+        from . import plain_cpu
 
-        return plain.reduce
+        return plain_cpu.reduce if on_cpu else None
     raise Refusal(
         "statistics_backend_unavailable",
         f"The statistics backend {backend!r} cannot run here.",
@@ -109,6 +173,22 @@ def _reducer(backend: str, device: torch.device) -> _Reduce:
         backend=backend,
         device=str(device),
     )
+
+
+def _reduced(found: Sequence[Dense], descriptor: GridDescriptor | None, reduce: _Reduce) -> list[Tally]:
+    """Return the tallies of CPU tensors; those with gaps are copied piece by piece."""
+    from . import layout
+
+    flats = [dense.flat for dense in found if dense.flat is not None]
+    whole = iter(reduce(flats, descriptor) if flats else ())
+    tallies = []
+    for dense in found:
+        if dense.flat is not None:
+            tally = next(whole)
+        else:
+            tally = join_tallies([reduce([piece], descriptor)[0] for piece in layout.pieces(dense.tensor)])
+        tallies.append(_rescued(tally, dense.tensor, reduce) if tally.moments.overflowed else tally)
+    return tallies
 
 
 def _rescued(tally: Tally, tensor: torch.Tensor, reduce: _Reduce) -> Tally:

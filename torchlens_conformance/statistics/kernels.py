@@ -1,19 +1,14 @@
 """The compiled kernel: one sweep over memory.
 
-Every chunk of a tensor is worked through in blocks of :data:`BLOCK` elements, and a block in stripes of
-:data:`STRIPE`. A stripe is loaded from memory once, while the next page is being prefetched, and swept by short
-loops, each of a shape that the compiler vectorises:
-
-1. integers: extremes, zeros and the histogram cell of every element, all on the float's own bits;
-2. floats: sum and sum of squares in float64.
-
-Then the cells of the block are counted: one increment an element, into four tables in turn, so that equal neighbours do
-not wait for each other. Only when the sums would cancel does a further sweep go around the block's own mean. Blocks are
-joined by Chan's update. A block that holds a NaN or an infinity is found by its extremes; its finite values are packed
-together and swept again, so the ordinary path has no test for them at all.
+Every chunk of a tensor is worked through in blocks of :data:`BLOCK` elements. A block is loaded from memory once and
+swept by the vector code of ``sweepcode``: extremes, zeros, sum, sum of squares, and the histogram cell of every element
+with one increment each, into four tables in turn. Only when the sums would cancel does a further sweep go around the
+block's own mean. Blocks are joined by Chan's update. A block that holds a NaN or an infinity is found by its extremes;
+its finite values are packed together and swept again, so the ordinary path has no test for them at all. Cells of
+infinities and NaNs are counted like others, into a bin that is dropped.
 
 Importing this module imports numba. All compiled functions live in one file on purpose: numba's disk cache looks at the
-file of the outermost function only, so after a change of ``wordcode`` this file has to be touched.
+file of the outermost function only, so after a change of ``wordcode`` or ``sweepcode`` this file has to be touched.
 """
 
 from __future__ import annotations
@@ -26,19 +21,14 @@ import numba
 import numpy as np
 from numba import carray
 
-from .wordcode import address_of, cell_of, largest, like, magnitude, ordered, parts_reached, plus, prefetch
+from .sweepcode import LINE, TABLES, sweep, sweep_cells, sweep_counting
+from .wordcode import address_of, cell_of, largest, like, magnitude, ordered, parts_reached, plus
 
 BLOCK = 8192
 """Elements of a block: its cell indices and the tables' busy part fit a first-level cache of 32 KiB."""
 
-STRIPE = 256
-"""Elements that are swept between two bursts of prefetching."""
-
-AHEAD = 4096
-"""Distance of prefetching in bytes: the next page, which the processor's own prefetching would stop short of."""
-
-TABLES = 4
-"""Counting tables that are filled in turn."""
+LEAD = LINE // 4
+"""Cells in front of those of a block, for the first line of :func:`~.sweepcode.sweep_counting`."""
 
 TABLE_GAP = 80
 """Unused counters between tables: a multiple of 4 KiB apart, a store into one would hold up a load from the next."""
@@ -83,55 +73,7 @@ def _kernel(function: _Function) -> _Function:
     return cast(_Function, call)
 
 
-@_part()
-def _extremes(words: Any, start: Any, stop: Any, infinity: Any) -> Any:
-    """Return the least and greatest ordered bits, and the number of zeros, of a stripe."""
-    least, greatest, zeros = largest(infinity), like(~largest(infinity), infinity), like(0, infinity)
-    for index in range(start, stop):
-        word = words[index]
-        least = min(least, ordered(word))
-        greatest = max(greatest, ordered(word))
-        zeros = plus(zeros, magnitude(word) == 0)
-    return least, greatest, zeros
-
-
-@_part()
-def _extremes_and_cells(words: Any, start: Any, stop: Any, infinity: Any, cells: Any, base: Any, grid: Any) -> Any:
-    """Do what :func:`_extremes` does and name the cell of every element, as far as three mantissa thresholds go."""
-    least, greatest, zeros = largest(infinity), like(~largest(infinity), infinity), like(0, infinity)
-    part_bits = grid[GRID_PART_BITS]
-    cut0, cut1, cut2 = grid[GRID_HEADER], grid[GRID_HEADER + 1], grid[GRID_HEADER + 2]
-    for index in range(start, stop):
-        word = words[index]
-        least = min(least, ordered(word))
-        greatest = max(greatest, ordered(word))
-        zeros = plus(zeros, magnitude(word) == 0)
-        cells[index - base] = np.uint16(plus(cell_of(word, part_bits), parts_reached(word, cut0, cut1, cut2)))
-    return least, greatest, zeros
-
-
-@_part()
-def _refine_cells(words: Any, start: Any, stop: Any, cells: Any, base: Any, grid: Any) -> None:
-    """Take all further mantissa thresholds into account, three at a time."""
-    for at in range(GRID_HEADER + 3, GRID_HEADER + 3 * grid[GRID_ROUNDS], 3):
-        cut0, cut1, cut2 = grid[at], grid[at + 1], grid[at + 2]
-        for index in range(start, stop):
-            cells[index - base] += np.uint16(parts_reached(words[index], cut0, cut1, cut2))
-
-
 # Sums may be reassociated, or they would not vectorise. NaN and infinity keep their meaning.
-@_part(fastmath={"reassoc", "nsz", "contract"})
-def _sums(values: Any, start: Any, stop: Any) -> Any:
-    """Return sum and sum of squares of a stripe, in float64."""
-    total = 0.0
-    squares = 0.0
-    for index in range(start, stop):
-        value = np.float64(values[index])
-        total += value
-        squares += value * value
-    return total, squares
-
-
 @_part(fastmath={"reassoc", "nsz", "contract"})
 def _deviations(values: Any, start: Any, stop: Any, mean: Any) -> Any:
     """Return sum and sum of squares of the distances from ``mean``."""
@@ -145,17 +87,12 @@ def _deviations(values: Any, start: Any, stop: Any, mean: Any) -> Any:
 
 
 @_part()
-def _count_into_tables(cells: Any, length: Any, tables: Any) -> None:
-    """Add one to the cell of every element, in the four tables in turn."""
-    table0, table1, table2, table3 = tables[0], tables[1], tables[2], tables[3]
-    one = np.uint32(1)
-    for index in range(0, length & ~3, 4):
-        table0[cells[index]] += one
-        table1[cells[index + 1]] += one
-        table2[cells[index + 2]] += one
-        table3[cells[index + 3]] += one
-    for index in range(length & ~3, length):
-        table0[cells[index]] += one
+def _cell(word: Any, grid: Any) -> Any:
+    """Return the cell of one element."""
+    cell = cell_of(word, grid[GRID_PART_BITS])
+    for at in range(GRID_HEADER, GRID_HEADER + 3 * grid[GRID_ROUNDS], 3):
+        cell = plus(cell, parts_reached(word, grid[at], grid[at + 1], grid[at + 2]))
+    return cell
 
 
 @_part()
@@ -232,42 +169,62 @@ def _pack_finite(words: Any, start: Any, stop: Any, infinity: Any, packed: Any, 
 
 
 @_part()
-def _add_block(words: Any, values: Any, start: Any, stop: Any, infinity: Any, ahead: Any, plan: Any, into: Any) -> Any:
-    """Add a block to the record and the bins; if it is not all finite, add nothing and return False.
+def _swept(words: Any, start: Any, groups: Any, infinity: Any, plan: Any, counting: Any) -> Any:
+    """Sweep whole lines of a block; name cells as far as the grid has some, and count all but the last line's."""
+    grid, cells, tables = plan[0], plan[2], plan[4]
+    address = np.int64(words.ctypes.data) + np.int64(start) * words.itemsize
+    if grid[GRID_MODE] != BY_CELL:
+        return sweep(infinity, address, groups)
+    cells_at = np.int64(cells.ctypes.data) + 2 * LEAD
+    cuts = np.int64(grid.ctypes.data) + 8 * GRID_HEADER
+    part_bits, rounds = grid[GRID_PART_BITS], grid[GRID_ROUNDS]
+    if counting:
+        at, stride = np.int64(tables.ctypes.data), np.int64(tables.strides[0])
+        return sweep_counting(infinity, address, groups, cells_at, part_bits, cuts, at, stride)
+    return sweep_cells(infinity, address, groups, cells_at, part_bits, cuts, rounds)
 
-    ``ahead`` is the address to prefetch from, or 0.
+
+@_part()
+def _add_block(words: Any, values: Any, start: Any, stop: Any, infinity: Any, plan: Any, into: Any, again: Any) -> Any:
+    """Add a block to the record and the bins; if it is not all finite, return False, and only tables were added to.
+
+    ``again`` says that the elements were in such a block, so that tables have them already.
     """
     grid, bins_of_cells, cells, by_table, tables = plan
     record, all_bins, job, extremes = into
+    by_table = by_table and not again
     least, greatest, zeros = largest(infinity), like(~largest(infinity), infinity), like(0, infinity)
     total = 0.0
     squares = 0.0
-    for begin in range(start, stop, np.uint64(STRIPE)):
-        end = min(begin + np.uint64(STRIPE), stop)
-        if ahead:
-            for line in range(0, STRIPE * words.itemsize, 64):
-                prefetch(ahead + line)
-            ahead += STRIPE * words.itemsize
+    length = np.int64(stop - start)
+    lanes = LINE // words.itemsize
+    groups = length // lanes
+    counted = 0
+    if groups:
+        counting = by_table and grid[GRID_ROUNDS] == 1
+        least, greatest, zeros, total, squares = _swept(words, start, groups, infinity, plan, counting)
+        if counting:
+            counted = (groups - 1) * lanes
+    for place in range(groups * lanes, length):
+        word = words[start + np.uint64(place)]
+        least = min(least, ordered(word))
+        greatest = max(greatest, ordered(word))
+        zeros = plus(zeros, magnitude(word) == 0)
+        value = np.float64(values[start + np.uint64(place)])
+        total += value
+        squares += value * value
         if grid[GRID_MODE] == BY_CELL:
-            stripe = _extremes_and_cells(words, begin, end, infinity, cells, start, grid)
-            if grid[GRID_ROUNDS] > 1:
-                _refine_cells(words, begin, end, cells, start, grid)
-        else:
-            stripe = _extremes(words, begin, end, infinity)
-        least, greatest, zeros = min(least, stripe[0]), max(greatest, stripe[1]), plus(zeros, stripe[2])
-        sums = _sums(values, begin, end)
-        total += sums[0]
-        squares += sums[1]
+            cells[LEAD + place] = np.uint16(_cell(word, grid))
+    if by_table:
+        for place in range(counted, length):
+            tables[place & 3, cells[LEAD + place]] += np.uint32(1)
     if greatest >= infinity or least <= ~infinity:
         return False
-    length = np.int64(stop - start)
     if grid[GRID_MODE] == BY_SEARCH:
         _count_by_search(words, start, stop, grid, all_bins, job)
-    elif by_table:
-        _count_into_tables(cells, length, tables)
-    elif grid[GRID_MODE] == BY_CELL:
-        for index in range(length):
-            all_bins[job, bins_of_cells[cells[index]]] += 1
+    elif grid[GRID_MODE] == BY_CELL and not plan[3]:
+        for place in range(length):
+            all_bins[job, bins_of_cells[cells[LEAD + place]]] += 1
     extremes[0] = min(extremes[0], least)
     extremes[1] = max(extremes[1], greatest)
     record[ZEROS] += zeros
@@ -327,14 +284,15 @@ def run32(jobs: Any, first: Any, last: Any, grid: Any, bins_of_cells: Any, recor
         grid: int64, laid out as :data:`GRID_MODE` and its neighbours say.
         bins_of_cells: uint16, the bin of every cell; empty unless counted by cell.
         records: float64, zeros; a row of :data:`WIDTH` numbers a chunk, filled here.
-        all_bins: int64, zeros; a row of bins a chunk, filled here.
+        all_bins: int64, zeros; a row a chunk, filled here: bins, and last a count of infinities and NaNs or nothing.
     """
     infinity = np.int32(0x7F800000)
     zero = np.uint64(0)
     packed = np.empty(BLOCK, np.int32)
     packed_values = packed.view(np.float32)
     extremes = np.empty(2, np.int32)
-    cells = np.empty(BLOCK, np.uint16)
+    cells = np.empty(LEAD + BLOCK, np.uint16)
+    cells[:LEAD] = _cell(infinity, grid)
     tables = _tables(jobs, first, last, grid)
     for job in range(first, last):
         address, length = jobs[job, 0], np.uint64(jobs[job, 1])
@@ -350,19 +308,19 @@ def run32(jobs: Any, first: Any, last: Any, grid: Any, bins_of_cells: Any, recor
         for start in range(zero, length, np.uint64(BLOCK)):
             stop = min(start + np.uint64(BLOCK), length)
             if kind == WORD:
-                ahead = address + 4 * np.int64(start) + AHEAD
-                if not _add_block(words, values, start, stop, infinity, ahead, plan, into):
+                if not _add_block(words, values, start, stop, infinity, plan, into, False):
                     kept = np.uint64(_pack_finite(words, start, stop, infinity, packed, record))
                     if kept:
-                        _add_block(packed, packed_values, zero, kept, infinity, 0 * ahead, plan, into)
+                        _add_block(packed, packed_values, zero, kept, infinity, plan, into, True)
                 continue
             if kind == BFLOAT16:
                 _widen_bfloat16(halves, start, stop, packed)
             else:
                 _widen_float16(halves, start, stop, packed, packed_values)
-            kept = stop - start
-            while kept and not _add_block(packed, packed_values, zero, kept, infinity, 0 * address, plan, into):
-                kept = np.uint64(_pack_finite(packed, zero, kept, infinity, packed, record))
+            if not _add_block(packed, packed_values, zero, stop - start, infinity, plan, into, False):
+                kept = np.uint64(_pack_finite(packed, zero, stop - start, infinity, packed, record))
+                if kept:
+                    _add_block(packed, packed_values, zero, kept, infinity, plan, into, True)
         if by_table:
             _fold_tables(tables, grid[GRID_CELLS], bins_of_cells, all_bins, job)
         if record[FINITE]:
@@ -384,7 +342,8 @@ def run64(jobs: Any, first: Any, last: Any, grid: Any, bins_of_cells: Any, recor
     packed = np.empty(BLOCK, np.int64)
     packed_values = packed.view(np.float64)
     extremes = np.empty(2, np.int64)
-    cells = np.empty(BLOCK, np.uint16)
+    cells = np.empty(LEAD + BLOCK, np.uint16)
+    cells[:LEAD] = _cell(infinity, grid)
     tables = _tables(jobs, first, last, grid)
     for job in range(first, last):
         address, length = jobs[job, 0], np.uint64(jobs[job, 1])
@@ -397,11 +356,10 @@ def run64(jobs: Any, first: Any, last: Any, grid: Any, bins_of_cells: Any, recor
         values = carray(address_of(address), length, np.float64)
         for start in range(zero, length, np.uint64(BLOCK)):
             stop = min(start + np.uint64(BLOCK), length)
-            ahead = address + 8 * np.int64(start) + AHEAD
-            if not _add_block(words, values, start, stop, infinity, ahead, plan, into):
+            if not _add_block(words, values, start, stop, infinity, plan, into, False):
                 kept = np.uint64(_pack_finite(words, start, stop, infinity, packed, record))
                 if kept:
-                    _add_block(packed, packed_values, zero, kept, infinity, 0 * ahead, plan, into)
+                    _add_block(packed, packed_values, zero, kept, infinity, plan, into, True)
         if by_table:
             _fold_tables(tables, grid[GRID_CELLS], bins_of_cells, all_bins, job)
         if record[FINITE]:

@@ -12,8 +12,8 @@ from ..protocol.grid import GridDescriptor
 from .moments import NO_MOMENTS, Bins, Moments, Tally, join_moments
 from .thresholds import BINARY32, BINARY64, FloatFormat, bit_grid
 
-FINITE, ZEROS, POSINF, NEGINF, MOMENTS = range(5)
-"""Columns of a chunk's row; from :data:`MOMENTS` on it holds what :class:`Moments` has after its first field."""
+FINITE, ZEROS, POSINF, NEGINF, MINIMUM, MAXIMUM, TOTAL, SQUARES, MEAN, DEVIATION = range(10)
+"""Columns of a chunk's row; from :data:`MINIMUM` on it holds what :class:`Moments` has after its first field."""
 
 Row = list[float]
 """Counts and moments of one chunk; counts are exact in float64."""
@@ -43,12 +43,25 @@ class TorchGrid(NamedTuple):
         """Whether elements are counted by cell."""
         return self.bins_of_cells.numel() > 0
 
-    def bins(self, counts: torch.Tensor | None) -> torch.Tensor:
-        """Return counts by cell, or by bin, as int64 counts by bin without the non-finite."""
-        found = torch.zeros(self.bin_count + 1, dtype=torch.int64, device=self.thresholds.device)
-        if counts is not None:
-            found = found.index_add_(0, self.bins_of_cells, counts) if self.by_cell else counts
-        return found[:-1]
+    @property
+    def table_width(self) -> int:
+        """Counters that a count over it needs: cells, or bins and one for infinities and NaNs."""
+        return self.bins_of_cells.numel() or self.bin_count + 1
+
+    def bins(self, counts: torch.Tensor) -> torch.Tensor:
+        """Return counts by cell, or by bin, as int64 counts by bin without the non-finite; rows of them likewise."""
+        found = counts
+        if self.by_cell:
+            found = counts.new_zeros((*counts.shape[:-1], self.bin_count + 1), dtype=torch.int64)
+            found = found.index_add_(-1, self.bins_of_cells, counts)
+        return found.narrow(-1, 0, self.bin_count)
+
+    def search(self, words: torch.Tensor, form: FloatFormat) -> torch.Tensor:
+        """Return the bin of every element by searching the thresholds; infinities and NaNs have the last one."""
+        magnitude = words & ((1 << (form.bits - 1)) - 1)
+        rank = torch.bucketize(magnitude, self.thresholds, right=True)
+        bins = self.centre + torch.where(words < 0, rank.neg(), rank)
+        return torch.where(magnitude < form.infinity, bins, self.bin_count)
 
 
 @lru_cache(maxsize=32)
@@ -60,10 +73,9 @@ def torch_grid(descriptor: GridDescriptor, form: FloatFormat, device: torch.devi
     if plan is None:
         none = torch.zeros(0, dtype=torch.int64, device=device)
         return TorchGrid(0, (), thresholds, none, grid.centre, grid.bin_count)
-    bins = torch.tensor(plan.bins, dtype=torch.int64, device=device).reshape(2, -1, 1 << plan.part_bits)
-    bins[:, -1] = grid.bin_count  # Infinities and NaNs have the largest exponent field.
+    bins = torch.tensor(plan.bins, dtype=torch.int64, device=device)
     cuts = tuple(cut for cut in plan.mantissas if cut >> form.mantissa_bits == 0)
-    return TorchGrid(plan.part_bits, cuts, thresholds, bins.flatten(), grid.centre, grid.bin_count)
+    return TorchGrid(plan.part_bits, cuts, thresholds, bins, grid.centre, grid.bin_count)
 
 
 def form_of(dtype: torch.dtype) -> FloatFormat:
@@ -90,17 +102,8 @@ def floats_of(ordered: torch.Tensor, form: FloatFormat) -> torch.Tensor:
         return torch.where(magnitude == 0, magnitude, words).view(torch.float64)
     # A subnormal float32 is made from its bits, as the thread may flush it.
     tiny = magnitude.double() * 2.0**-149
-    tiny = torch.where((words < 0) & (magnitude > 0), -tiny, tiny)
+    tiny = torch.where((words < 0) & (magnitude > 0), tiny.neg(), tiny)
     return torch.where(magnitude < 1 << form.mantissa_bits, tiny, words.view(torch.float32).double())
-
-
-def count_bins(words: torch.Tensor, form: FloatFormat, grid: TorchGrid) -> torch.Tensor:
-    """Return, by searching the thresholds, the number of elements in every bin and, last, of infinities and NaNs."""
-    magnitude = words & ((1 << (form.bits - 1)) - 1)
-    rank = torch.bucketize(magnitude, grid.thresholds, right=True)
-    bins = grid.centre + torch.where(words < 0, -rank, rank)
-    bins = torch.where(magnitude < form.infinity, bins, grid.bin_count)
-    return torch.bincount(bins, minlength=grid.bin_count + 1)
 
 
 def tally_of(elements: int, rows: Sequence[Row], bins: Sequence[int] | None) -> Tally:
@@ -112,28 +115,7 @@ def tally_of(elements: int, rows: Sequence[Row], bins: Sequence[int] | None) -> 
         zeros += row[ZEROS]
         posinf += row[POSINF]
         neginf += row[NEGINF]
-        moments = join_moments(moments, Moments(int(row[FINITE]), *row[MOMENTS:]))
+        moments = join_moments(moments, Moments(int(row[FINITE]), *row[MINIMUM:]))
     nan = elements - int(finite) - int(posinf) - int(neginf)
     found = None if bins is None else Bins(bins[0], tuple(bins[1:-1]), bins[-1])
     return Tally(elements, int(zeros), nan, int(posinf), int(neginf), moments, found)
-
-
-def reduce(tensors: Sequence[torch.Tensor], descriptor: GridDescriptor | None) -> list[Tally]:
-    """Return the tally of every tensor.
-
-    Args:
-        tensors: Contiguous tensors of a supported dtype, on any devices.
-        descriptor: The grid to count over, or None.
-
-    Clause: STAT-1, STAT-2, GRID-2.
-    """
-    from . import plain_cpu, plain_device
-
-    flats = [tensor.detach().view(-1) for tensor in tensors]
-    tallies: dict[int, Tally] = {}
-    for module in (plain_cpu, plain_device):
-        on_cpu = module is plain_cpu
-        group = {index: flat for index, flat in enumerate(flats) if (flat.device.type == "cpu") is on_cpu}
-        if group:
-            tallies.update(zip(group, module.reduce(list(group.values()), descriptor)))
-    return [tallies[index] for index in range(len(flats))]

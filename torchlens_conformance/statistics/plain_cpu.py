@@ -12,8 +12,8 @@ import torch
 
 from ..protocol.grid import GridDescriptor
 from .moments import Tally
-from .plain import Row, TorchGrid, count_bins, floats_of, form_of, tally_of, torch_grid, value_dtype, word_dtype
-from .plain_device import row_of
+from .plain import Row, TorchGrid, floats_of, form_of, tally_of, torch_grid, value_dtype, word_dtype
+from .plain_device import rows_of
 from .thresholds import FloatFormat
 
 CHUNK = 1 << 17
@@ -30,16 +30,16 @@ class _Scratch:
 
 
 def reduce(flats: Sequence[torch.Tensor], descriptor: GridDescriptor | None) -> list[Tally]:
-    """Return the tally of every flat tensor.
+    """Return the tally of every tensor.
 
     Args:
-        flats: Contiguous, one-dimensional CPU tensors of a supported dtype.
+        flats: Contiguous CPU tensors of a supported dtype.
         descriptor: The grid to count over, or None.
 
     Clause: STAT-1, STAT-2, GRID-2.
     """
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        return [_reduce_tensor(flat, descriptor) for flat in flats]
+        return [_reduce_tensor(flat.detach().view(-1), descriptor) for flat in flats]
 
 
 def _reduce_tensor(flat: torch.Tensor, descriptor: GridDescriptor | None) -> Tally:
@@ -55,9 +55,16 @@ def _reduce_tensor(flat: torch.Tensor, descriptor: GridDescriptor | None) -> Tal
         words = values.view(word_dtype(form))
         rows.append(_row(values, words, form, scratch))
         if grid is not None:
-            counted = _count_cells(words, form, grid, scratch) if grid.by_cell else count_bins(words, form, grid)
+            if grid.by_cell:
+                counted = _count_cells(words, form, grid, scratch)
+            else:
+                counted = torch.bincount(grid.search(words, form), minlength=grid.table_width)
             counts = counted if counts is None else counts.add_(counted)
-    return tally_of(flat.numel(), rows, None if grid is None else grid.bins(counts).tolist())
+    if grid is None:
+        return tally_of(flat.numel(), rows, None)
+    if counts is None:
+        counts = torch.zeros(grid.table_width, dtype=torch.int64)
+    return tally_of(flat.numel(), rows, grid.bins(counts).tolist())
 
 
 def _row(values: torch.Tensor, words: torch.Tensor, form: FloatFormat, scratch: _Scratch) -> Row:
@@ -65,7 +72,7 @@ def _row(values: torch.Tensor, words: torch.Tensor, form: FloatFormat, scratch: 
     number = words.numel()
     least, greatest = (extreme.item() for extreme in torch.aminmax(values))
     if not (-inf < least and greatest < inf):  # Also for NaN, which aminmax passes on.
-        return row_of(values, words, form).tolist()
+        return rows_of(values.unsqueeze(0), words.unsqueeze(0), form)[0].tolist()
     largest = (1 << (form.bits - 1)) - 1
     magnitude = torch.bitwise_and(words, largest, out=scratch.words[0][:number])
     zeros = number - int(torch.count_nonzero(magnitude))

@@ -54,7 +54,8 @@ class CellPlan:
         part_bits: Bits of a cell index that hold the part of the octave.
         mantissas: Ascending mantissa thresholds inside an octave, padded with one that no mantissa reaches to a
             multiple of :data:`COMPARES_PER_ROUND`.
-        bins: For every cell its bin in the order of :class:`BitGrid`.
+        bins: For every cell its bin in the order of :class:`BitGrid`; ``bin_count``, which is no bin, for those of
+            infinities and NaNs.
     """
 
     part_bits: int
@@ -141,9 +142,11 @@ def _bins_of_cells(
 ) -> tuple[int, ...]:
     centre = len(thresholds)
     ranks = []
-    for field in range(1 << (form.bits - form.mantissa_bits - 1)):
+    fields = 1 << (form.bits - form.mantissa_bits - 1)
+    for field in range(fields - 1):
         for part in range(1 << part_bits):
             # Parts from per_octave up are never counted into; any bin will do for them.
             rank = (field - lowest) * per_octave + min(part, per_octave - 1) + 1
             ranks.append(min(max(rank, 0), centre))
-    return tuple(centre + rank for rank in ranks) + tuple(centre - rank for rank in ranks)
+    nowhere = (2 * centre + 1,) * (1 << part_bits)  # The largest field is that of infinities and NaNs.
+    return (*(centre + rank for rank in ranks), *nowhere, *(centre - rank for rank in ranks), *nowhere)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -117,19 +116,3 @@ def address_of(typingctx: Any, address: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
     return types.voidptr(address), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch(typingctx: Any, address: Any) -> Any:
-    """Ask the processor to load the cache line at an address."""
-    del typingctx
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        integer, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, integer, integer, integer])
-        function = builder.module.declare_intrinsic("llvm.prefetch", (pointer,), kind)
-        read, keep_near, data = integer(0), integer(3), integer(1)
-        builder.call(function, [builder.inttoptr(arguments[0], pointer), read, keep_near, data])
-        return context.get_dummy_value()
-
-    return types.none(address), generate

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from ..protocol.grid import GridDescriptor
-from ..statistics import TensorStatistics, merge
-from .measure import Request, measure
+from .measure import Measurements, Request
 from .outputs import is_watchable, labelled
 from .schedule import Due
 from .sites import ModuleSite
@@ -39,8 +38,8 @@ class ForwardRecord:
         scale: The loss scale that gradients carry during backward, or None when nothing is known.
 
     Attributes:
-        results: Statistics by family and leaf.
-        calls: How many outputs were merged, by family and leaf.
+        measurements: What was started; fetched when the step is over.
+        calls: How many outputs are merged, by family and leaf.
         modules: Leaves of the modules that ran.
         problems: (skip, detail, leaf) of what could not be taken.
     """
@@ -55,7 +54,7 @@ class ForwardRecord:
         self._exponent = exponent or 0
         self._handles: list[Any] = []
         self.open = True
-        self.results: dict[tuple[str, str], TensorStatistics] = {}
+        self.measurements = Measurements(self._report)
         self.calls: Counter[tuple[str, str]] = Counter()
         self.modules: set[str] = set()
         self.problems: dict[tuple[str, str, str], None] = {}
@@ -80,14 +79,11 @@ class ForwardRecord:
                 self._observe_tensor(leaf, part, families)
 
     def take(self, family: str, leaf: str, tensor: torch.Tensor) -> None:
-        """Measure one tensor and merge it into its leaf."""
+        """Start to measure one tensor, which is merged into its leaf; a device is not waited for."""
         exponent = self._exponent if family == "activation_grads" else 0
         request = Request(family, leaf, tensor.detach(), self._descriptor, exponent)
         with torch.no_grad():
-            for key, found in measure([request], self._report).items():
-                known = self.results.get(key)
-                self.results[key] = found if known is None else merge(known, found)
-                self.calls[key] += 1
+            self.calls.update(self.measurements.add([request]))
 
     def fail(self, error: Exception, leaf: str) -> None:
         """Note an error of ours; it never reaches the model."""

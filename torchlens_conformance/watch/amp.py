@@ -19,7 +19,7 @@ for the watch; only what a fused optimizer carries at its boundary is seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
@@ -177,6 +177,23 @@ def found_infinities(optimizer: Optimizer) -> torch.Tensor | None:
     return found
 
 
+def is_near(value: torch.Tensor) -> bool:
+    """Return whether reading ``value`` waits for no device."""
+    return value.device.type == "cpu"
+
+
+def read_all(values: Sequence[torch.Tensor]) -> list[float]:
+    """Return the numbers in tensors of one element each, by one transfer a device. Clause: AMP-8, XFER-1."""
+    import torch
+
+    found: dict[int, float] = {}
+    for device in dict.fromkeys(value.device for value in values):
+        indices = [index for index, value in enumerate(values) if value.device == device]
+        together = torch.stack([values[index].detach().reshape(()).float() for index in indices])
+        found.update(zip(indices, together.tolist()))
+    return [found[index] for index in range(len(values))]
+
+
 def _still_scaled(factor: float, scale: float | None) -> ScaleFact:
     exponent = scale_exponent(factor)
     shown = factor if scale is None else scale
@@ -200,8 +217,7 @@ def _stage_of(record: Any) -> str:
 
 def _is_free_to_read(scaler: object) -> bool:
     tensor = getattr(scaler, "_scale", None)
-    device = getattr(tensor, "device", None)
-    return tensor is None or getattr(device, "type", "") == "cpu"
+    return tensor is None or (hasattr(tensor, "device") and is_near(tensor))
 
 
 def _scale_of(scaler: object) -> float | None:

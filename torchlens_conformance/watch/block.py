@@ -63,6 +63,7 @@ class OptimizerBoundary:
         owned: Ids of the optimizer's parameters, on a sampled step.
         basis: On a step that is not sampled, what close needs to take the gradients.
         complete: Whether the optimizer's step returned.
+        nested: Whether the step called the step of a base class, whose hooks fired as well.
     """
 
     optimizer: Optimizer
@@ -72,6 +73,7 @@ class OptimizerBoundary:
     owned: set[int] = field(default_factory=set)
     basis: Basis | None = None
     complete: bool = False
+    nested: bool = False
 
 
 @dataclass(slots=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim import Optimizer as TorchOptimizer
 
 from ..protocol.grid import GridDescriptor
-from ..statistics import TensorStatistics
 from .amp import ScaleFact
-from .measure import Report, Request, measure
+from .measure import Measurements, Report, Request, Results
 from .sites import ParameterSite
 
 if TYPE_CHECKING:
@@ -37,8 +39,7 @@ class SampledBoundary:
         report: Takes skips.
 
     Attributes:
-        results: Statistics by family and leaf.
-        ratios: Norm of the update over norm of the parameter before it, by leaf; left out where that norm is zero.
+        measurements: What was started; fetched when the step is over.
         evaluations: How often the closure was called; None without a closure.
 
     Clause: STAT-4, STAT-5, STEP-10, AMP-3.
@@ -58,8 +59,7 @@ class SampledBoundary:
         self._descriptor = descriptor
         self._report = report
         self._copies: list[torch.Tensor] = []
-        self.results: dict[tuple[str, str], TensorStatistics] = {}
-        self.ratios: dict[str, float] = {}
+        self.measurements = Measurements(report)
         self.evaluations: int | None = None
 
     @torch.no_grad()
@@ -82,9 +82,8 @@ class SampledBoundary:
             requests.append(Request("updates", site.leaf, copy, self._descriptor))
         if "parameters" in self._signals:
             requests += parameter_requests(self._sites, self._descriptor)
-        self.results.update(measure(requests, self._report))
+        self.measurements.add(requests)
         self._copies = []
-        self._take_ratios()
         if self.evaluations == 0 and "gradients" in self._signals:
             for site, _ in self._sites:
                 self._report("closure_not_called", "", site.leaf)
@@ -93,7 +92,7 @@ class SampledBoundary:
         requests = [Request(BEFORE, site.leaf, copy) for (site, _), copy in zip(self._sites, self._copies)]
         if gradients and "gradients" in self._signals:
             requests += self._gradient_requests()
-        self.results.update(measure(requests, self._report))
+        self.measurements.add(requests)
 
     def _gradient_requests(self) -> list[Request]:
         requests = []
@@ -125,18 +124,25 @@ class SampledBoundary:
             self.evaluations = (self.evaluations or 0) + 1
             if self.evaluations == 1 and "gradients" in self._signals:
                 with torch.no_grad():
-                    self.results.update(measure(self._gradient_requests(), self._report))
+                    self.measurements.add(self._gradient_requests())
             return loss
 
         return evaluate
 
-    def _take_ratios(self) -> None:
-        for family, leaf in list(self.results):
-            if family == BEFORE:
-                before = self.results.pop((family, leaf)).norm
-                update = self.results.get(("updates", leaf))
-                if before and update is not None and update.norm is not None:
-                    self.ratios[leaf] = update.norm / before
+
+def take_ratios(results: Results) -> dict[str, float]:
+    """Take the parameters before the step out of ``results``; return update over parameter, by leaf, as norms.
+
+    A leaf is left out where the norm of the parameter is zero. Clause: STAT-5.
+    """
+    ratios = {}
+    for family, leaf in list(results):
+        if family == BEFORE:
+            before = results.pop((family, leaf)).norm
+            update = results.get(("updates", leaf))
+            if before and update is not None and update.norm is not None:
+                ratios[leaf] = update.norm / before
+    return ratios
 
 
 def parameter_requests(
@@ -144,6 +150,22 @@ def parameter_requests(
 ) -> list[Request]:
     """Return the requests for the values of parameters."""
     return [Request("parameters", site.leaf, parameter.detach(), descriptor) for site, parameter in sites]
+
+
+def is_inner_step(optimizer: Optimizer) -> bool:
+    """Return whether the step whose hook runs was called by another step of the same optimizer.
+
+    torch wraps the ``step`` of every class that was instantiated, so an optimizer that calls the ``step`` of its base
+    class fires its hooks twice. The boundary is that of the step the caller called. Clause: STAT-4, STEP-11.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    steps = 0
+    while frame is not None and steps < 2:
+        code_is_torch = frame.f_globals.get("__name__") == TorchOptimizer.__module__
+        if code_is_torch and frame.f_code.co_name == "wrapper" and frame.f_locals.get("self") is optimizer:
+            steps += 1
+        frame = frame.f_back
+    return steps > 1
 
 
 def owned_ids(optimizer: Optimizer) -> set[int]:

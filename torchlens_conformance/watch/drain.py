@@ -6,17 +6,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..protocol.refusals import Refusal
+from .amp import is_near, read_all
 from .block import Basis, Block, OptimizerBoundary
 from .boundary import owned_ids, parameter_requests
 from .emission import Emitter
-from .measure import Request, measure
+from .measure import Request, Results, measure
 from .missing import missing_phases
 from .owners import Owners
 from .schedule import StepLaw
 from .sites import live_sites
 from .skips import Skips
 from .watched import Watched
-from .writer import BlockWriter, Results
+from .writer import BlockWriter
 
 if TYPE_CHECKING:
     import torch
@@ -146,8 +147,8 @@ class Drain:
     def settle(self) -> None:
         """Look at what fused optimizers left out on steps for which their device was not waited for. Clause: AMP-8."""
         deferred, self._deferred = self._deferred, []
-        for step, label, found in deferred:
-            if float(found):
+        for (step, label, _), found in zip(deferred, read_all([found for _, _, found in deferred])):
+            if found:
                 self._skips.add("amp_skipped", step, label)
                 if self._last is not None and self._last.step == step:
                     self._last = None
@@ -174,7 +175,7 @@ class Drain:
     def _left_itself_out(self, block: Block, boundary: OptimizerBoundary) -> bool:
         if boundary.found is None:
             return False
-        if block.due.scalars or boundary.found.device.type == "cpu":
+        if block.due.scalars or is_near(boundary.found):
             return float(boundary.found) != 0.0
         self._deferred.append((block.due.step, type(boundary.optimizer).__name__, boundary.found))
         return False

@@ -14,11 +14,7 @@ from .rows import TagBook, site_points
 EventStream = Callable[[EventPoint], object]
 """Takes one event of the engine after another."""
 
-_KINDS: tuple[tuple[type[Point], str], ...] = (
-    (ScalarPoint, "scalars"),
-    (HistogramPoint, "histograms"),
-    (TextPoint, "texts"),
-)
+_KINDS: dict[type[Point], str] = {ScalarPoint: "scalars", HistogramPoint: "histograms", TextPoint: "texts"}
 
 
 class Emitter:
@@ -102,8 +98,6 @@ class Emitter:
         return tuple(reports)
 
     def _deliver(self, point: Point, *, data: bool = False) -> None:
-        for kind, name in _KINDS:
-            if isinstance(point, kind):
-                self.computed[name] += 1
+        self.computed[_KINDS[type(point)]] += 1
         self.computed["data_points"] += data
         self._ledger.deliver(point, data=data)

@@ -9,7 +9,7 @@ from ..protocol.refusals import Refusal
 from .activations import ForwardRecord, ModuleObserver
 from .amp import ScalerView, found_infinities
 from .block import Basis, Block, OptimizerBoundary
-from .boundary import Arguments, SampledBoundary, owned_ids
+from .boundary import Arguments, SampledBoundary, is_inner_step, owned_ids
 from .owners import Owners
 from .schedule import Due, StepLaw, require_step
 from .sites import ParameterSite, live_sites
@@ -94,6 +94,10 @@ class Engine:
         if not self.owners.takes(optimizer):
             return None
         block = self._block
+        open_step = None if block is None else block.boundaries.get(id(optimizer))
+        if open_step is not None and not open_step.complete and is_inner_step(optimizer):
+            open_step.nested = True
+            return None
         if block is None or block.implicit:
             block = self._block_at_boundary(optimizer)
             if block is None:
@@ -115,6 +119,8 @@ class Engine:
         block = self._block
         boundary = None if block is None else block.boundaries.get(id(optimizer))
         if block is None or boundary is None or boundary.complete:
+            return
+        if boundary.nested and is_inner_step(optimizer):
             return
         boundary.complete = True
         if boundary.sampled is not None:

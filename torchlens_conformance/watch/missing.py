@@ -64,7 +64,7 @@ def _missing_outputs(watched: Watched, block: Block) -> list[str]:
     if "activation_grads" not in watched.signals:
         return []
     leaves = [leaf for module in sorted(record.modules) for leaf in watched.leaves_of(module)]
-    without = [leaf for leaf in leaves if ("activation_grads", leaf) not in record.results]
+    without = [leaf for leaf in leaves if ("activation_grads", leaf) not in record.calls]
     if len(without) == len(leaves):
         return ["backward"]
     for leaf in without:

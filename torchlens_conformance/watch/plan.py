@@ -8,14 +8,9 @@ from dataclasses import dataclass
 
 from ..protocol.grid import GridDescriptor
 from ..protocol.tags import STATISTICS
+from ..statistics.packing import columns_of
 from .settings import MODULE_SIGNALS
 from .sites import ModuleSite, ParameterSite
-
-BYTES_PER_SITE = 10 * 8
-"""What leaves an accelerator for one tensor: ten float64 of counts and moments (a row more per 2**24 elements)."""
-
-BYTES_PER_BIN = 8
-"""What leaves it for one bin of a histogram; the two overflow bins are bins."""
 
 _ITEM_SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -51,7 +46,8 @@ class PlanReport:
         elements_per_step: Elements read on a sampled step, as far as they are known at attach.
         bytes_per_step: Bytes that leave the device on a sampled step, scalars only.
         bytes_per_histogram_step: The same on a step with histograms; equal without histograms.
-        peak_bytes: Memory that a sampled step needs beside fixed scratch: the copy of the parameters for updates.
+        peak_bytes: Memory that a sampled step needs beside fixed scratch: the copy of the parameters for updates, which
+            an optimizer's hooks leave no way around.
         every: Cadence of scalars.
         hist_every: Cadence of histograms, or None.
         descriptor: The grid, or None without histograms.
@@ -145,21 +141,24 @@ def make_plan(
     budgets: Mapping[str, int],
     notes: tuple[str, ...],
 ) -> PlanReport:
-    """Return the plan of a session. Bytes and peak do not depend on the device; on a CPU nothing leaves it."""
+    """Return the plan of a session. Bytes and peak do not depend on the device; on a CPU nothing leaves it.
+
+    Outputs of modules are counted as one call of each, and not as float64, which sends ten numbers more.
+    """
     elements = sum(site.elements for site in parameters)
-    bins = (descriptor.bucket_count + 2) * BYTES_PER_BIN if hist_every is not None else 0
+    grid = None if hist_every is None else descriptor
     families = []
     scalars = 0
     for signal in signals:
         by_module = signal in MODULE_SIGNALS
-        sites = output_leaves if by_module else len(parameters)
-        # The norm of the parameter before the step is one more read.
-        rows = 2 * sites if signal == "updates" else sites
-        read = None if by_module else elements * (2 if signal == "updates" else 1)
-        scalars += rows * BYTES_PER_SITE
-        families.append(
-            FamilyPlan(signal, "M" if by_module else "P", sites, read, rows * BYTES_PER_SITE + sites * bins)
-        )
+        dtypes = ["float32"] * output_leaves if by_module else [site.dtype for site in parameters]
+        # The norm of the parameter before the step is one more read, without a histogram.
+        reads = 2 if signal == "updates" else 1
+        without = sum(columns_of(dtype, None).bytes for dtype in dtypes)
+        with_grid = sum(columns_of(dtype, grid).bytes for dtype in dtypes) + (reads - 1) * without
+        scalars += reads * without
+        read = None if by_module else elements * reads
+        families.append(FamilyPlan(signal, "M" if by_module else "P", len(dtypes), read, with_grid))
     return PlanReport(
         tuple(families),
         (len(parameters) if not MODULE_SIGNALS.issuperset(signals) else 0) + output_leaves,

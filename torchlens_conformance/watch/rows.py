@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from ..protocol.points import HistogramPoint, ScalarPoint
 from ..protocol.tags import (
@@ -40,9 +41,9 @@ META_KINDS = ("manifest", "amp_unscaled")
 
 @dataclass(frozen=True, slots=True)
 class SiteTags:
-    """The tags of one site in one family."""
+    """The tags of one site in one family; those of ``scalars`` in the order of the statistics."""
 
-    scalars: tuple[tuple[str, str], ...]
+    scalars: tuple[str, ...]
     extra: dict[str, str]
     histogram: str
     nonfinite: tuple[tuple[str, str], ...]
@@ -50,7 +51,7 @@ class SiteTags:
 
     def all(self) -> Iterator[str]:
         """Yield every tag that the site can emit."""
-        yield from (tag for _, tag in self.scalars)
+        yield from self.scalars
         yield from self.extra.values()
         yield self.histogram
         yield from (tag for _, tag in self.nonfinite)
@@ -99,7 +100,7 @@ class TagBook:
     def _build(self, family: str, leaf: str) -> SiteTags:
         names = {"name": self._name, "namespace": self._namespace}
         return SiteTags(
-            tuple((word, scalar_tag(family, word, leaf, **names)) for word in STATISTICS),
+            tuple(scalar_tag(family, word, leaf, **names) for word in STATISTICS),
             {word: scalar_tag(family, word, leaf, **names) for word in EXTRA_STATISTICS.get(family, ())},
             histogram_tag(family, leaf, **names),
             tuple((kind, nonfinite_tag(family, kind, leaf, **names)) for kind in NONFINITE_KINDS),
@@ -109,6 +110,8 @@ class TagBook:
 
 _ATTRIBUTES = {"min": "minimum", "max": "maximum", "count": "finite"}
 
+_values_of = attrgetter(*(_ATTRIBUTES.get(word, word) for word in STATISTICS))
+
 
 def site_points(
     statistics: TensorStatistics, tags: SiteTags, step: int, extra: dict[str, float]
@@ -117,8 +120,7 @@ def site_points(
 
     What does not exist (the mean of nothing) is left out. Clause: STAT-1, STAT-2, STAT-3, GRID-2.
     """
-    for word, tag in tags.scalars:
-        value = getattr(statistics, _ATTRIBUTES.get(word, word))
+    for tag, value in zip(tags.scalars, _values_of(statistics)):
         if value is not None:
             yield ScalarPoint(tag, step, value)
     for word, value in extra.items():

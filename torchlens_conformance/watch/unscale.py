@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from math import frexp, inf, isfinite, ldexp
 
 from ..protocol.grid import GridDescriptor
@@ -17,6 +18,7 @@ def scale_exponent(scale: float) -> int | None:
     return exponent - 1 if mantissa == 0.5 else None
 
 
+@lru_cache(maxsize=64)
 def scaled_grid(descriptor: GridDescriptor, exponent: int) -> GridDescriptor:
     """Return the grid over ``2**exponent * x`` whose buckets are those of ``descriptor`` over ``x``.
 

@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING
 
 from ..statistics import TensorStatistics
 from .block import Block, OptimizerBoundary
-from .boundary import owned_ids, parameter_requests
+from .boundary import owned_ids, parameter_requests, take_ratios
 from .emission import Emitter
-from .measure import measure
+from .measure import Measurements, Results, fetch
 from .owners import Owners, label_all
 from .sites import ParameterSite, live_sites
 from .watched import Watched
 
 if TYPE_CHECKING:
     import torch
-
-Results = dict[tuple[str, str], TensorStatistics]
-"""Statistics by family and leaf."""
 
 
 class BlockWriter:
@@ -60,15 +57,14 @@ class BlockWriter:
         step = block.due.step
         self._emitter.run("last_step", step, step)
         results: Results = {}
+        ratios: dict[str, float] = {}
         if accepted or outputs:
             results = self._results(block, owners, accepted)
+            ratios = take_ratios(results)
         self._write_scale(block, [*accepted, *left_out], results)
         evaluations = [boundary.sampled.evaluations for boundary in accepted if boundary.sampled is not None]
         if any(count is not None for count in evaluations):
             self._emitter.run("closure_evaluations", step, sum(count or 0 for count in evaluations))
-        ratios: dict[str, float] = {}
-        for boundary in accepted:
-            ratios.update({} if boundary.sampled is None else boundary.sampled.ratios)
         return self.write_results(step, results, ratios, {} if block.forward is None else block.forward.calls)
 
     def write_results(
@@ -95,17 +91,19 @@ class BlockWriter:
         return produced
 
     def _results(self, block: Block, owners: Owners, accepted: list[OptimizerBoundary]) -> Results:
-        results: Results = {}
-        for boundary in accepted:
-            results.update({} if boundary.sampled is None else boundary.sampled.results)
+        """Fetch everything that the block started. Clause: XFER-1."""
+        parts = [boundary.sampled.measurements for boundary in accepted if boundary.sampled is not None]
         if accepted and self._watched.boundary_signals:
-            results.update(self._without_optimizer(block, owners))
+            parts.append(self._without_optimizer(block, owners))
         if block.forward is not None:
-            results.update(block.forward.results)
+            parts.append(block.forward.measurements)
+        results: Results = {}
+        for found in fetch(parts):
+            results.update(found)
         return results
 
-    def _without_optimizer(self, block: Block, owners: Owners) -> Results:
-        """Measure parameters that no optimizer updates; a gradient of theirs is at nobody's boundary."""
+    def _without_optimizer(self, block: Block, owners: Owners) -> Measurements:
+        """Start to measure parameters that no optimizer updates; a gradient of theirs is at nobody's boundary."""
         owned = {key for optimizer in owners.all() for key in owned_ids(optimizer)}
         rest: list[tuple[ParameterSite, torch.Tensor]] = []
         for site, parameter, _ in live_sites(self._watched.parameters, self._watched.model):
@@ -113,10 +111,11 @@ class BlockWriter:
                 rest.append((site, parameter))
                 if "gradients" in self._watched.signals and parameter.grad is not None:
                     block.report("gradient_without_optimizer", "", site.leaf)
-        if "parameters" not in self._watched.signals or not rest:
-            return {}
-        descriptor = self._watched.descriptor if block.due.histograms else None
-        return measure(parameter_requests(rest, descriptor), block.report)
+        measurements = Measurements(block.report)
+        if "parameters" in self._watched.signals and rest:
+            descriptor = self._watched.descriptor if block.due.histograms else None
+            measurements.add(parameter_requests(rest, descriptor))
+        return measurements
 
     def _write_scale(self, block: Block, boundaries: list[OptimizerBoundary], results: Results) -> None:
         """Emit the scale, what was known about it, and whether numbers were derived. Clause: AMP-1..5."""
