@@ -108,3 +108,18 @@ def test_an_empty_trace_is_refused() -> None:
     with pytest.raises(Refusal) as caught:
         build_graph_ir(record_forward(torch.nn.Identity(), 1))
     assert caught.value.code == "graph_trace_invalid"
+
+
+def test_a_transformer_with_eager_attention() -> None:
+    """A GPT-2 with eager attention has one softmax a layer, in its attention, and its tied weight once (GRAPH-1)."""
+    transformers = pytest.importorskip("transformers")
+    shape = {"n_layer": 2, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 8}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, attn_implementation="eager")).eval()
+    ids = torch.arange(6).reshape(1, 6)
+    trace = record_forward(model, input_ids=ids)
+    softmax = [operation for operation in trace.operations if operation.function == "softmax"]
+    assert [operation.module for operation in softmax] == ["transformer.h.0.attn", "transformer.h.1.attn"]
+    assert [operation.outputs[0].shape for operation in softmax] == [(1, 2, 6, 6)] * 2
+    names = [node.name for node in build_graph_ir(trace).nodes]
+    assert "input/input_ids" in names and "transformer/wte/weight" in names and "lm_head/weight" not in names
+    assert len(set(names)) == len(names)

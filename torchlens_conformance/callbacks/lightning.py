@@ -7,7 +7,11 @@ from typing import Any
 from reference_sinks.packages import require_package
 
 from .configuration import Cadence, derive_cadence
+from .lightning_profiler import LayerProfilerCallback
+from .lightning_summary import SummaryCallback
 from .running import WatchingCallback
+
+__all__ = ["LayerProfilerCallback", "LightningWatchCallback", "SummaryCallback", "logger_step", "trainer_cadence"]
 
 _lightning = require_package("lightning.pytorch.callbacks", extra="lightning")
 

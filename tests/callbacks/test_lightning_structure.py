@@ -1,0 +1,180 @@
+"""The summary and the profile of a real Lightning module: right totals, and a training that does not notice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("lightning")
+
+import lightning.pytorch as pl  # noqa: E402
+from torch import nn  # noqa: E402
+
+from torchlens_conformance.callbacks.extra_forward import CallbackWarning, forward_inputs  # noqa: E402
+from torchlens_conformance.callbacks.lightning import LayerProfilerCallback, SummaryCallback  # noqa: E402
+from torchlens_conformance.protocol import Refusal  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:.*dataloader.*")
+
+
+class Net(pl.LightningModule):
+    """Dropout, batch statistics, a shared layer, and draws random numbers in its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared, self.norm, self.drop, self.head = (
+            nn.Linear(4, 4),
+            nn.BatchNorm1d(4),
+            nn.Dropout(0.5),
+            nn.Linear(4, 2),
+        )
+        self.alias = self.shared
+
+    def forward(self, x: Any) -> Any:
+        """Run the shared layer twice."""
+        hidden = self.shared(self.drop(self.norm(self.shared(x))))
+        return self.head(hidden + 0.01 * torch.randn_like(hidden))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        """Return the loss."""
+        x = batch["x"] if isinstance(batch, dict) else batch[0]
+        return self(x).square().mean()
+
+    def configure_optimizers(self) -> Any:
+        """Return SGD."""
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def fit(callbacks: list[Any], *, kind: Any = Net, batch: Any = None, epochs: int = 2) -> Any:
+    """Fit a fresh net and return it."""
+    torch.manual_seed(0)
+    module = kind()
+    data = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    collate = batch or (lambda rows: (torch.stack(rows), torch.zeros(len(rows))))
+    loader = torch.utils.data.DataLoader(list(data), batch_size=2, collate_fn=collate)
+    trainer = pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=callbacks,
+    )
+    trainer.fit(module, loader)
+    return module
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a profile."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_training_does_not_notice(tmp_path: Path) -> None:
+    """A run with summary and profile ends bit-identical to the plain one, random states included (CB-3, CB-4)."""
+    ends = []
+    for callbacks in (
+        [],
+        [SummaryCallback(print_fn=lambda text: None), LayerProfilerCallback(tmp_path / "rows.jsonl")],
+    ):
+        module = fit(callbacks)
+        ends.append([*module.state_dict().values(), torch.get_rng_state()])
+        assert module.example_input_array is None
+    assert all(torch.equal(one, other) for one, other in zip(*ends))
+    assert rows_of(tmp_path / "rows.jsonl")
+
+
+def test_the_summary_is_printed_once_with_sizes() -> None:
+    """Report 40: one table a fit, with sizes from the first batch, and shared weights counted once (CB-4)."""
+    printed: list[str] = []
+    module = fit([SummaryCallback(depth=-1, print_fn=printed.append)])
+    (table,) = printed
+    assert "shared" in table and "[2, 4]" in table and "In sizes" in table
+    total = sum(parameter.numel() for parameter in module.parameters())
+    assert f"{total} " in table.split("Total params")[0].splitlines()[-1]
+
+
+def test_an_example_of_the_module_is_taken_at_the_start() -> None:
+    """A module with an example input is summarised with it, before any batch (CB-4)."""
+
+    class WithExample(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.example_input_array = torch.zeros(7, 4)
+
+    printed: list[str] = []
+    module = fit([SummaryCallback(print_fn=printed.append)], kind=WithExample)
+    assert "[7, 4]" in printed[0] and len(printed) == 1
+    assert module.example_input_array.shape == (7, 4)
+
+
+@pytest.mark.parametrize(
+    ("batch", "getter", "arguments", "keywords"),
+    [
+        ((1, 2), None, (1,), {}),
+        ([1, 2], None, (1,), {}),
+        ({"x": 1}, None, (1,), {}),
+        ({"x": 1, "y": 2}, None, (), {"x": 1, "y": 2}),
+        (1, None, (1,), {}),
+        ({"deep": (1, 2)}, lambda batch: batch["deep"], (1, 2), {}),
+        ((1, 2), lambda batch: {"x": batch[1]}, (), {"x": 2}),
+        ((1, 2), lambda batch: batch[1], (2,), {}),
+    ],
+)
+def test_forms_of_a_batch(batch: Any, getter: Any, arguments: Any, keywords: Any) -> None:
+    """The usual forms of a batch find their way into the forward, and a getter for every other (CB-4)."""
+    assert forward_inputs(batch, getter) == (arguments, keywords)
+
+
+def test_a_batch_that_the_forward_rejects_is_skipped(tmp_path: Path) -> None:
+    """Training goes on, with one warning a callback that names it; modes are as they were (CB-3, CB-4)."""
+
+    def batch(rows: list[Any]) -> dict[str, Any]:
+        return {"x": torch.stack(rows), "labels": torch.zeros(len(rows))}
+
+    printed: list[str] = []
+    callbacks = [SummaryCallback(print_fn=printed.append), LayerProfilerCallback(tmp_path / "rows.jsonl")]
+    with pytest.warns(CallbackWarning) as warned:
+        module = fit(callbacks, batch=batch, epochs=1)
+    assert [w.message.code for w in warned if isinstance(w.message, CallbackWarning)] == [
+        "lightning_summary_skipped",
+        "lightning_profile_skipped",
+    ]
+    assert len(printed) == 1 and "shared" in printed[0] and "In sizes" not in printed[0]
+    assert rows_of(tmp_path / "rows.jsonl") == [] and all(part.training for part in module.modules())
+
+
+def test_a_getter_makes_another_batch_fit(tmp_path: Path) -> None:
+    """With ``input_getter=`` the same batch is profiled (CB-3)."""
+    profiler = LayerProfilerCallback(tmp_path / "rows.jsonl", input_getter=lambda batch: batch["x"])
+    fit([profiler], batch=lambda rows: {"x": torch.stack(rows), "labels": None}, epochs=1)
+    assert {row["layer"] for row in rows_of(tmp_path / "rows.jsonl")} >= {"shared", "norm", "head"}
+
+
+def test_rows_of_every_epoch_carry_run_and_disclosure(tmp_path: Path) -> None:
+    """Each row has the run, the epoch, and says from what it comes; the id is fresh at every setup, or fixed (CB-3)."""
+    path = tmp_path / "rows.jsonl"
+    profiler = LayerProfilerCallback(path, every_n_epochs=2)
+    fit([profiler], epochs=3)
+    first = rows_of(path)
+    assert [row["epoch"] for row in first if row["layer"] == "head"] == [0, 2]
+    assert all("eval mode under no_grad" in row["disclosure"] and row["host_seconds"] > 0 for row in first)
+    shared = next(row for row in first if row["layer"] == "shared")
+    assert (len(shared["operations"]), shared["class"], shared["own_parameters"]) == (2, "Linear", 20)
+    fit([profiler], epochs=1)
+    fit([LayerProfilerCallback(path, run_id="mine")], epochs=1)
+    ids = list(dict.fromkeys(row["run_id"] for row in rows_of(path)))
+    assert len(ids) == 3 and ids[-1] == "mine"
+
+
+def test_a_place_that_cannot_be_written_is_refused_at_setup(tmp_path: Path) -> None:
+    """A file that cannot be written refuses before the first batch (CB-3)."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Refusal) as caught:
+        fit([LayerProfilerCallback(tmp_path / "file" / "rows.jsonl")])
+    assert caught.value.code == "tracker_sink_write_failed"

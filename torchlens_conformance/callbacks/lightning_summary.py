@@ -1,0 +1,69 @@
+"""The summary of a Lightning module, once at the start of a fit; Lightning's own summary makes the table (CB-4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reference_sinks.packages import require_package
+
+from .extra_forward import InputGetter, beside_training, forward_inputs, warn
+from .running import Print
+
+_lightning = require_package("lightning.pytorch.callbacks", extra="lightning")
+
+
+class SummaryCallback(_lightning.Callback):  # type: ignore[misc, name-defined]
+    """Print the table of layers once at the start of each fit.
+
+    It shows sizes of inputs and outputs, which takes one extra forward in eval mode under ``no_grad``, with modes,
+    buffers and random states put back: of the module's ``example_input_array`` when it has one, otherwise of the first
+    training batch. Give ``enable_model_summary=False`` to the trainer, which would print its own as well.
+
+    Args:
+        depth: How deep modules are listed; -1 for all.
+        input_getter: From a batch to what the forward takes; needed when the batch is not ``(x, ...)``, ``{"x": ...}``
+            or a mapping of the forward's keywords.
+        print_fn: Takes the table.
+
+    A batch that the forward rejects gives the table without sizes and the warning ``lightning_summary_skipped``;
+    training goes on. Raises ``tracker_sink_unavailable`` without Lightning. Experimental. Clause: CB-4.
+    """
+
+    def __init__(self, *, depth: int = 1, input_getter: InputGetter | None = None, print_fn: Print = print) -> None:
+        super().__init__()
+        self._depth = depth
+        self._input_getter = input_getter
+        self._print = print_fn
+        self._due = False
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Print at once when the module brings an example, else wait for the first batch."""
+        self._due = bool(trainer.is_global_zero)
+        if self._due and pl_module.example_input_array is not None:
+            self._summarize(pl_module)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Print with the first batch as the example."""
+        if self._due:
+            self._summarize(pl_module, batch)
+
+    def _summarize(self, pl_module: Any, batch: Any = None) -> None:
+        self._due = False
+        own = pl_module.example_input_array
+        try:
+            if own is None:
+                arguments, keywords = forward_inputs(batch, self._input_getter)
+                pl_module.example_input_array = keywords or arguments
+            with beside_training(pl_module):
+                table = str(self._table(pl_module))
+        except Exception as error:
+            warn("lightning_summary_skipped", f"the forward raised {type(error).__name__}: {error}")
+            pl_module.example_input_array = None
+            table = str(self._table(pl_module))
+        finally:
+            pl_module.example_input_array = own
+        self._print(table)
+
+    def _table(self, pl_module: Any) -> Any:
+        library = require_package("lightning.pytorch.utilities.model_summary", extra="lightning")
+        return library.ModelSummary(pl_module, max_depth=self._depth)
