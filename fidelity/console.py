@@ -87,13 +87,17 @@ def show(measurement: Measurement) -> None:
     console().print(terminal_table(measurement.result))
 
 
+_WIDE = 400
+# Characters of a line where nobody looks at a terminal: more than a table of every tracker needs.
+
+
 def console() -> Any:
     """Return a console that never cuts a table."""
     from rich.console import Console
 
     console = Console()
     # Piped output has no width of its own; the table must not be cut there.
-    return console if console.is_terminal else Console(width=200)
+    return console if console.is_terminal else Console(width=_WIDE)
 
 
 def relative(path: Path) -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from fidelity.routes import CONTROL_ROUTES
+
 # Found, not imported: some trackers change the process that imports them.
 _PACKAGES = (
     "clearml",
@@ -83,5 +85,7 @@ def test_the_whole_run_passes_with_loopback_only(tmp_path: Path) -> None:
     assert {route["status"] for route in result["routes"]} == {"measured"}
     assert result["void"] is False and result["incomplete"] == []
     drawn = {path.name for path in (tmp_path / "out" / "pictures").iterdir()}
-    assert drawn == {f"fidelity-{route['id']}.svg" for route in result["routes"]}
+    routes = {route["id"] for route in result["routes"]}
+    seen = {f"fidelity-seen-{route}.svg" for route in routes - set(CONTROL_ROUTES)}
+    assert drawn == seen | {f"fidelity-{route}.svg" for route in routes}
     assert not list((tmp_path / "out").rglob("*.partial"))

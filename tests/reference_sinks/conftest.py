@@ -16,6 +16,7 @@ import pytest
 import reference_sinks
 
 _ROOT = Path(reference_sinks.__file__).parents[1]
+_CHECKOUT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,15 @@ def run_program(code: str, *arguments: str, home: Path, may_fail: bool = False) 
         "WANDB_DATA_DIR": str(home / "wandb-data"),
         "HOME": str(home),
     }
+    # The tests' own modules are found last, behind the installed packages.
+    program = f"import sys; sys.path.append({str(_CHECKOUT)!r})\n{code}"
     process = subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=home, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program, *arguments],
+        cwd=home,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     if process.returncode and not may_fail:
         pytest.fail(f"the program ended with {process.returncode}:\n{process.stderr}")
