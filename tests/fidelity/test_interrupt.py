@@ -48,7 +48,7 @@ def test_ctrl_c_stops_every_child_and_says_what_was_not_done(tmp_path: Path) -> 
         while not children and process.poll() is None:  # The line comes just before the child.
             children = _descendants_of(process.pid)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=200)
     assert process.returncode == 2, errors
     assert "interrupted" in output
     assert "Traceback" not in errors
