@@ -19,7 +19,7 @@ from .digests import digest_of
 from .guest import BOUNDARY
 
 DISABLE = "TORCHLENS_WATCH_DISABLE"
-_PATIENCE = timedelta(seconds=30)
+_PATIENCE = timedelta(seconds=90)
 
 
 def _plain_model() -> Any:
@@ -136,6 +136,8 @@ def data_parallel(engine: Engine) -> Iterator[Observed]:
     if not torch.distributed.is_available():
         raise NotApplicable("this torch has no torch.distributed")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    # An engine may compile at its first step, for longer than one rank waits for another one.
+    side_by_side([partial(_first_step, engine)], workers=1)
     with TemporaryDirectory(prefix="conformance-") as folder:
         told = side_by_side([partial(_rank, engine, rank, Path(folder)) for rank in range(2)], workers=2)
     for answer in told:
@@ -144,6 +146,19 @@ def data_parallel(engine: Engine) -> Iterator[Observed]:
         if isinstance(answer, str):
             raise NotApplicable(f"gloo does not start here: {answer}")
         yield answer
+
+
+def _first_step(engine: Engine) -> None:
+    """Let the engine compile what it compiles, in a process of its own, on the model of the ranks."""
+    import torch
+
+    model = _plain_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    case = Case(engine, "data-parallel/first-step")
+    if case.attach(model, optimizer=optimizer):
+        with case.step(1):
+            _train(model, optimizer, 1)
+        case.close()
 
 
 def _rank(engine: Engine, rank: int, folder: Path) -> Observed | str:
