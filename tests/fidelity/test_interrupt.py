@@ -32,10 +32,19 @@ def _descendants_of(group_leader: int) -> list[int]:
     return found
 
 
+# A shell without job control starts background commands with the interrupt ignored, and children inherit that.
+_INTERRUPTIBLE = """
+import signal
+from torchlens_conformance.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
 @pytest.mark.trackers
 def test_ctrl_c_stops_every_child_and_says_what_was_not_done(tmp_path: Path) -> None:
     """An interrupt during the routes ends with exit code 2, a table that says so, and no process left (FID-3)."""
-    command = [sys.executable, "-m", "torchlens_conformance", "fidelity", "check"]
+    command = [sys.executable, "-c", _INTERRUPTIBLE, "fidelity", "check"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
