@@ -11,6 +11,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from torchlens_conformance.graph import GraphIR, build_graph_ir  # noqa: E402
+from torchlens_conformance.watch.operations import OperationTrace, record_forward  # noqa: E402
+
 
 @dataclass
 class Batch:
@@ -112,3 +115,15 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "resnet": (resnet, (torch.ones(2, 3, 8, 8),), {}),
 }
 """By name: what makes the net, and the arguments of its forward."""
+
+
+def recorded(case: str) -> OperationTrace:
+    """Record one forward of one of the nets, with the same weights every time."""
+    torch.manual_seed(0)
+    make, args, kwargs = CASES[case]
+    return record_forward(make(), *args, **kwargs)
+
+
+def graph_of(case: str) -> GraphIR:
+    """Return the graph of one of the nets."""
+    return build_graph_ir(recorded(case))

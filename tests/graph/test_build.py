@@ -15,13 +15,7 @@ from torchlens_conformance.graph import build_graph_ir  # noqa: E402
 from torchlens_conformance.protocol import Refusal  # noqa: E402
 from torchlens_conformance.watch.operations import HOST_TIME, record_forward  # noqa: E402
 
-from .nets import CASES  # noqa: E402
-
-
-def graph_of(case: str) -> Any:
-    """Return the graph of one of the nets."""
-    make, args, kwargs = CASES[case]
-    return build_graph_ir(record_forward(make(), *args, **kwargs))
+from .nets import CASES, graph_of  # noqa: E402
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -68,29 +62,55 @@ def test_sinks_keep_the_graph(tmp_path: Any) -> None:
     assert tuple(read_jsonl(tmp_path / "run.jsonl")) == (point,)
 
 
+def _traced(label: str, parents: tuple[str, ...], **facts: Any) -> Any:
+    """Return an operation as torchlens 2.36.1 describes it: passes count from 1, ``output_device`` says ``same``."""
+    layer, _, which = label.partition(":")
+    passes = {"num_passes": 2 if which else 1, "label": f"{layer}:{which or 1}", "output_device": "same"}
+    return SimpleNamespace(layer_label=layer, parents=parents, func_name=layer.split("_")[0], **passes, **facts)
+
+
+class _TorchlensTrace:
+    """A stand-in with the public attributes that are read; `tox -e torchlens` reads real traces."""
+
+    layer_labels = ("input_1", "linear_1_1", "output_1")
+    model_class_name = "Net"
+
+    def __init__(self, *operations: Any) -> None:
+        self.operations = operations
+
+    def __iter__(self) -> Any:
+        return iter(self.operations)
+
+
 def test_a_torchlens_trace_is_read_by_its_public_attributes() -> None:
-    """What torchlens traced becomes the same kind of graph; a time that nobody measured is left out (GRAPH-1)."""
-
-    def op(label: str, parents: tuple[str, ...], **facts: Any) -> Any:
-        return SimpleNamespace(layer_label=label, parents=parents, func_name=label.split("_")[0], **facts)
-
-    class Trace:
-        layer_labels = ("input_1", "linear_1_1", "output_1")
-        model_class_name = "Net"
-
-        def __iter__(self) -> Any:
-            yield op("input_1", (), is_input=True, shape=(2, 4), dtype=torch.float32, func_duration=0.0)
-            yield op("linear_1_1", ("input_1",), modules=("body:1",), shape=(2, 3), func_duration=0.25)
-            yield op("output_1", ("linear_1_1",), is_output=True)
-
-    ir = build_graph_ir(Trace())
+    """A layer that ran twice keeps both passes and their edges; a fact that is not there is left out (GRAPH-1)."""
+    first = {"modules": ("body:1",), "shape": (2, 3), "func_duration": 0.25, "device_ref": "cpu"}
+    ir = build_graph_ir(
+        _TorchlensTrace(
+            _traced("input_1", (), is_input=True, shape=(2, 4), dtype=torch.float32, func_duration=0.0),
+            _traced("buffer_1", (), is_buffer=True, modules=("body:1",)),
+            _traced("linear_1_1:1", ("input_1",), **first),
+            _traced("linear_1_1:2", ("linear_1_1:1", "buffer_1"), modules=("body:2",), func_duration=0.5),
+            _traced("output_1", ("linear_1_1:2",), is_output=True),
+        )
+    )
     assert [(node.name, node.op, node.inputs, node.seconds) for node in ir.nodes] == [
         ("input_1", "Input", (), None),
-        ("body/linear_1_1", "linear", ("input_1",), 0.25),
-        ("output_1", "Output", ("body/linear_1_1",), None),
+        ("body/buffer_1", "Buffer", (), None),
+        ("body/linear_1_1_pass_1", "linear", ("input_1",), 0.25),
+        ("body/linear_1_1_pass_2", "linear", ("body/linear_1_1_pass_1", "body/buffer_1"), 0.5),
+        ("output_1", "Output", ("body/linear_1_1_pass_2",), None),
     ]
     assert ir.nodes[0].attributes == {"shape": "2x4", "dtype": "float32"}
-    assert ir.nodes[2].attributes == {}
+    assert ir.nodes[2].attributes == {"shape": "2x3", "device": "cpu"}
+    assert ir.nodes[4].attributes == {} and ir.notes == ()
+
+
+def test_an_edge_that_cannot_be_drawn_is_told() -> None:
+    """An operation that takes from one that the trace does not list has no edge to it, and a note (GRAPH-1)."""
+    ir = build_graph_ir(_TorchlensTrace(_traced("tanh_1_1", ("input_1",), func_duration=0.1)))
+    assert ir.nodes[0].inputs == ()
+    assert ir.notes == ("tanh_1_1 takes from input_1, which the trace does not list before it",)
 
 
 @pytest.mark.parametrize(

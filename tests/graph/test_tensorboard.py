@@ -11,7 +11,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,18 +18,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tensorboard")
 
 from reference_sinks.readers import read_tensorboard  # noqa: E402
-from torchlens_conformance.graph import build_graph_ir, graph_ir_to_tensorboard  # noqa: E402
+from torchlens_conformance.graph import graph_ir_to_tensorboard  # noqa: E402
 from torchlens_conformance.graph.tensorboard import run_metadata  # noqa: E402
 from torchlens_conformance.protocol import GraphPoint  # noqa: E402
-from torchlens_conformance.watch.operations import record_forward  # noqa: E402
 
-from .nets import CASES  # noqa: E402
-
-
-def graph_of(case: str) -> Any:
-    """Return the graph of one of the nets."""
-    make, args, kwargs = CASES[case]
-    return build_graph_ir(record_forward(make(), *args, **kwargs))
+from .nets import CASES, graph_of  # noqa: E402
 
 
 @pytest.mark.parametrize("case", CASES)

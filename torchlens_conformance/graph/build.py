@@ -68,20 +68,34 @@ def _attributes(tensors: tuple[TensorFacts, ...]) -> dict[str, str]:
 
 def _from_torchlens(trace: Any) -> GraphIR:
     """Read the public attributes of a torchlens 2.36 trace; one that is missing leaves its fact out."""
-    names, nodes = Names(), []
+    names, nodes, lost = Names(), [], []
     operations = list(trace)
     for operation in operations:
-        label = str(operation.layer_label)
-        module = _innermost(operation)
-        inputs = names.of(map(str, getattr(operation, "parents", ()) or ()))
-        op = "Input" if getattr(operation, "is_input", False) else str(operation.func_name)
-        op = "Output" if getattr(operation, "is_output", False) else op
-        name = names.give(label, scoped(module, label))
-        nodes.append(GraphNode(name, op, inputs, dict(_torchlens_facts(operation)), _seconds(operation)))
+        label = _label_among_parents(operation)
+        parents = [str(parent) for parent in getattr(operation, "parents", ()) or ()]
+        unlisted = [parent for parent in parents if parent not in names]
+        lost += [f"{label} takes from {parent}, which the trace does not list before it" for parent in unlisted]
+        # A colon in a node's name would mean one of several outputs.
+        name = names.give(label, scoped(_innermost(operation), label.replace(":", "_pass_")))
+        inputs, facts = names.of(parents), dict(_torchlens_facts(operation))
+        nodes.append(GraphNode(name, _kind(operation), inputs, facts, _seconds(operation)))
     if not nodes:
         raise _empty()
     timed = any(node.seconds is not None for node in nodes)
-    return GraphIR(tuple(nodes), "host time as torchlens measured it" if timed else "")
+    return GraphIR(tuple(nodes), "host time as torchlens measured it" if timed else "", tuple(lost))
+
+
+def _label_among_parents(operation: Any) -> str:
+    """Return the label by which later operations name this one: with its pass where the layer has several."""
+    several = (getattr(operation, "num_passes", 1) or 1) > 1
+    return str(operation.label if several else operation.layer_label)
+
+
+def _kind(operation: Any) -> str:
+    for attribute, kind in (("is_input", "Input"), ("is_output", "Output"), ("is_buffer", "Buffer")):
+        if getattr(operation, attribute, False):
+            return kind
+    return str(operation.func_name)
 
 
 def _innermost(operation: Any) -> str:
@@ -95,7 +109,7 @@ def _torchlens_facts(operation: Any) -> Iterator[tuple[str, str]]:
         yield "shape", "x".join(map(str, shape)) or "scalar"
     if dtype is not None:
         yield "dtype", str(dtype).removeprefix("torch.")
-    device = getattr(operation, "output_device", None)
+    device = getattr(operation, "device_ref", None)
     if device is not None:
         yield "device", str(device)
 

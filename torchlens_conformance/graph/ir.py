@@ -79,6 +79,9 @@ class Names:
         self._given[label] = name
         return name
 
+    def __contains__(self, label: object) -> bool:
+        return label in self._given
+
     def of(self, labels: Iterable[str]) -> tuple[str, ...]:
         """Return the names of labels; a label that has no node is left out."""
         return tuple(dict.fromkeys(self._given[label] for label in labels if label in self._given))

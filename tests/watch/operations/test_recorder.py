@@ -13,20 +13,13 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.modules import module as module_hooks  # noqa: E402
 
-from tests.graph.nets import CASES, BranchNet, DataNet, DictNet, ListNet  # noqa: E402
+from tests.graph.nets import CASES, BranchNet, DataNet, DictNet, ListNet, recorded  # noqa: E402
 from torchlens_conformance.watch.operations import OperationRecorder, record_forward  # noqa: E402
 
 
 def inputs_of(trace: Any, function: str) -> list[tuple[str, ...]]:
     """Return the inputs of every call of a function, in order."""
     return [operation.inputs for operation in trace.operations if operation.function == function]
-
-
-def recorded(case: str) -> Any:
-    """Record one of the nets."""
-    torch.manual_seed(0)
-    make, args, kwargs = CASES[case]
-    return record_forward(make(), *args, **kwargs)
 
 
 def test_labels_count_calls_and_operations() -> None:
