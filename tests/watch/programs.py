@@ -27,8 +27,9 @@ with trk.watch(model, sink, optimizer=optimizer, every=1, signals=("gradients", 
 report = watch.close()
 rows = {p.step: p.value for p in sink.scalars if p.tag == "gradients/norm/0.weight"}
 print(json.dumps({"rank": rank, "rows": rows, "held": held, "points": len(sink.points), "notes": report.notes,
-                  "disabled": report.disabled_by, "hooks": len(optimizer._optimizer_step_pre_hooks)}))
-dist.destroy_process_group()
+                  "disabled": report.disabled_by, "hooks": len(optimizer._optimizer_step_pre_hooks)}), flush=True)
+# Freeing the model may deadlock in torch: its last owner waits for gloo's thread with the interpreter's lock held.
+os._exit(0)
 """
 
 FULLY_SHARDED = """

@@ -11,14 +11,14 @@ from typing import Any
 
 from ..keepers import Fault, side_by_side
 from ..model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED, PASSED, CheckResult, Finding
-from ..processes import OK, TIMED_OUT, Channel, Limits, run_child
+from ..processes import OK, Channel, Limits, run_child
 from .adapter import Engine
 from .laws import LAWS, get_law
 from .looking import judge_law
 from .observation import Law, NotApplicable, Observed
 
 TIMEOUT = 120.0
-"""Seconds for one scenario: the longest take five on an idle processor, half a minute where a kernel is compiled."""
+"""Seconds for one scenario: the longest take five on an idle processor."""
 
 
 def ask(engine: Engine, laws: Sequence[Law] = LAWS, *, workers: int = 2) -> tuple[CheckResult, ...]:
@@ -65,16 +65,9 @@ class Answer:
 
 
 def observe(engine: Engine, scenario: str) -> Answer:
-    """Run one scenario in a child process; one that times out is run once more.
-
-    On a busy machine that compiles a kernel for the first time a scenario of several processes may take longer than it
-    is given; what an engine does to hang shows the second time as well.
-    """
-    for _ in range(2):
-        limits = Limits(timeout=TIMEOUT, memory=4 << 30)
-        outcome = run_child(partial(_observe, engine, scenario), limits=limits)
-        if outcome.ended != TIMED_OUT:
-            break
+    """Run one scenario in a child process."""
+    limits = Limits(timeout=TIMEOUT, memory=4 << 30)
+    outcome = run_child(partial(_observe, engine, scenario), limits=limits)
     observations = {record[1].case: record[1] for record in outcome.records if record[0] == "observed"}
     trouble = next((record[1] for record in outcome.records if record[0] == "trouble"), "")
     absent = next((record[1] for record in outcome.records if record[0] == "absent"), "")
