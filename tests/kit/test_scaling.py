@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from torchlens_conformance.kit.model import Transcript
 from torchlens_conformance.kit.processes import Limits
@@ -72,3 +75,18 @@ def test_a_slow_sink_is_sent_fewer(tmp_path: Path, monkeypatch: Any) -> None:
     assert (facts["points"], facts["wanted"], len(facts["blocks"]), facts["refused"]) == (2000, 3000, 10, 0)
     assert facts["pace"] >= 0.0005
     assert (tmp_path / "place" / "count").read_text() == "2000"
+
+
+@pytest.mark.parametrize(("flush", "pace"), [(0.0, 0.001), (4.0, 0.004)], ids=["at-once", "gathers"])
+def test_the_pace_of_a_sink_that_gathers(flush: float, pace: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a sink gathers and pays for at the flush counts for its pace, else it is sent too many (PROT-10)."""
+    clock = [0.0]
+
+    def call(sink: object, method: str, *, note: str) -> None:
+        assert method == "flush"
+        clock[0] += flush
+
+    monkeypatch.setattr(scaling, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    emitting = SimpleNamespace(timed=lambda points: 0.001 * points)
+    measured = scaling._pace(SimpleNamespace(call=call), object(), emitting)  # type: ignore[arg-type]
+    assert measured == pytest.approx(pace)
