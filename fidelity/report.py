@@ -66,7 +66,7 @@ def fidelity_page(result: Result, *, drawn: Iterable[str], picture_folder: str) 
         "## The controls",
         _controls(result),
         "## How to repeat it",
-        "```console\n$ python -m pip install tox\n$ tox -e fidelity\n```\n\n"
+        "```console\n$ python -m pip install tox tox-uv\n$ tox -e fidelity\n```\n\n"
         "`tox -e fidelity -- check` measures the committed points again and exits with 1 when a word has changed.",
     ]
     return "\n\n".join(parts) + "\n"
