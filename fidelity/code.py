@@ -12,6 +12,7 @@ MEASURING = (
     "fidelity.grids",
     "fidelity.matching",
     "fidelity.measure",
+    "fidelity.measure_runs",
     "fidelity.probes",
     "fidelity.received",
     "fidelity.verdicts",

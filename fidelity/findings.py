@@ -55,6 +55,26 @@ _REMARKS: Mapping[tuple[str, str, str], str] = {
         "Positions are not stored. A quarter of the 48 columns carries a label with two decimals, which for gradients "
         "is 0.00 or -0.00."
     ),
+    ("wandb", "resume", "preserved"): (
+        "Offline, wandb ignores resume: every process writes a file of its own under the same id, and all of them are "
+        "read here. What a server makes of two files with one id is not measured."
+    ),
+    ("wandb-relay", "resume", "rewritten"): (
+        "The rows of the second process count from 0 again in a file of their own under the same id, so that they lie "
+        "on rows that were there. The caller's steps stand beside them as global_step."
+    ),
+    ("clearml", "resume", "refused"): (
+        "ClearML adds an offset to every iteration of a continued task: the last iteration that it knows of, plus one. "
+        "A server keeps that number and an offline session does not, so the offset is 1 here; 101 is what a server "
+        "would add to this run. The sink refuses such a task. With continue_last_task=0 nothing is lost."
+    ),
+    ("clearml-relay", "resume", "preserved"): (
+        "The relay takes the offset off the steps of scalars again. The surface of a histogram, which lies at "
+        "iteration 0 in the first run, is moved by it."
+    ),
+    ("comet", "resume", "preserved"): (
+        "Offline, the continued experiment is a second archive under the same key; both are read here."
+    ),
     ("clearml", "nonfinite", "refused"): (
         "ClearML itself stores 0.0 for NaN and both infinities; the sink refuses them."
     ),

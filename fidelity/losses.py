@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from . import verdicts as words
+from .probes import RESUME_STEPS
 from .versions.significant import FEW_STEPS
 
 USES: Mapping[str, str] = {
@@ -35,6 +36,7 @@ _THINGS: Mapping[str, str] = {
     "tags": "odd tags",
     "delivered": "some scalars or histograms",
     "writer-first": "what goes through a writer that existed before the tracker was started",
+    "resume": "points of a run that you continue",
 }
 
 _FATES: Mapping[str, str] = {
@@ -83,6 +85,17 @@ def _step_map(numbers: Mapping[str, Any]) -> str:
     return ", ".join(arrows)
 
 
+def _continued(numbers: Mapping[str, Any]) -> str:
+    """Say what became of the first step after the continuing, or how much was missing."""
+    steps = numbers.get("step_map") or {}
+    moved = [(sent, found) for sent, found in steps.items() if found != [int(sent)]]
+    late = [(sent, found) for sent, found in moved if int(sent) > RESUME_STEPS[0][-1]]
+    arrows = [f"step {sent} becomes {'/'.join(map(str, found))}" for sent, found in late[:1]]
+    if numbers.get("overlaps"):
+        arrows.append("on top of what was there")
+    return ", ".join(arrows)
+
+
 def _mass(numbers: Mapping[str, Any]) -> str:
     kept = numbers.get("mass_kept_median")
     return f"{100 * kept:.0f}% of the mass in the median" if kept is not None and abs(kept - 1) > 1e-6 else ""
@@ -103,4 +116,5 @@ _DETAILS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "histogram-counts": _mass,
     "bucket-cap": _largest,
     "delivered": _share,
+    "resume": _continued,
 }

@@ -45,7 +45,7 @@ class Cell:
 def measure(
     sent: Sequence[Point], received: Received, *, capabilities: Iterable[str], stored_tag: StoredTag = same_tag
 ) -> list[Cell]:
-    """Return every cell of one route but the writer-first one, in the order of the rows.
+    """Return every cell of one route that rests on its main run, in the order of the rows.
 
     Args:
         sent: Data points and probes, as they were sent.
@@ -56,8 +56,8 @@ def measure(
     find = partial(match, stored_tag=stored_tag)
     words = frozenset(capabilities)
     data = [point for point in sent if not _is_probe(point)]
-    scalars = find([p for p in data if isinstance(p, ScalarPoint)], received.scalars, _scalar_key)
-    grids = {grid: find([p for p in data if grid_of(p) == grid], received.histograms, _histogram_key) for grid in GRIDS}
+    scalars = find([p for p in data if isinstance(p, ScalarPoint)], received.scalars, scalar_key)
+    grids = {grid: find([p for p in data if grid_of(p) == grid], received.histograms, histogram_key) for grid in GRIDS}
     cells = [_scalar_values("scalars", scalars, received), _steps("scalar-steps", None, scalars, received, "scalar")]
     differences = {grid: _differences(series) for grid, series in grids.items()}
     for grid, series in grids.items():
@@ -69,28 +69,20 @@ def measure(
     for grid, series in grids.items():
         cells.append(_steps("histogram-steps", grid, series, received, "histogram"))
     cells.append(
-        _bucket_cap(find(_probe(sent, HistogramPoint, "buckets"), received.histograms, _histogram_key), received)
+        _bucket_cap(find(_probe(sent, HistogramPoint, "buckets"), received.histograms, histogram_key), received)
     )
     cells.append(_graph([p for p in sent if isinstance(p, GraphPoint)] if "graph" in words else [], received))
     texts = [p for p in sent if isinstance(p, TextPoint)] if "text_manifest" in words else []
     cells.append(_unchanged("text", find(texts, received.texts, lambda item: item.text), received, _same_text))
-    nonfinite = find(_probe(sent, ScalarPoint, "nonfinite"), received.scalars, _scalar_key)
+    nonfinite = find(_probe(sent, ScalarPoint, "nonfinite"), received.scalars, scalar_key)
     cells.append(_unchanged("nonfinite", nonfinite, received, _same_number))
-    precision = find(_probe(sent, ScalarPoint, "precision"), received.scalars, _scalar_key)
+    precision = find(_probe(sent, ScalarPoint, "precision"), received.scalars, scalar_key)
     cells.append(_scalar_values("precision", precision, received))
-    large = find(_probe(sent, ScalarPoint, "large-steps"), received.scalars, _scalar_key)
+    large = find(_probe(sent, ScalarPoint, "large-steps"), received.scalars, scalar_key)
     cells.append(_unchanged("large-steps", large, received, _same_step))
     cells.append(_tags(_probe(sent, ScalarPoint, "tags"), received))
     cells.append(_delivered(scalars, grids, received))
     return cells
-
-
-def measure_writer_first(sent: Sequence[Point], received: Received | None, *, stored_tag: StoredTag = same_tag) -> Cell:
-    """Return the cell of the run whose writer was constructed before the relay; None means the route has no relay."""
-    if received is None:
-        return Cell("writer-first", None, {"sent": 0, "arrived": 0, "delivered": None})
-    series = match([p for p in sent if isinstance(p, ScalarPoint)], received.scalars, _scalar_key, stored_tag)
-    return Cell("writer-first", None, _arrival(series, received, "scalar"), tuple(received.shown[:3]))
 
 
 def _is_probe(point: Point) -> bool:
@@ -101,16 +93,18 @@ def _probe(sent: Sequence[Point], kind: type, name: str) -> list[Any]:
     return [p for p in sent if isinstance(p, kind) and p.tag.startswith(f"{ROOT}/{name}/")]  # type: ignore[union-attr]
 
 
-def _scalar_key(item: Any) -> Any:
+def scalar_key(item: Any) -> Any:
+    """Return what tells a number from others of its series."""
     return repr(item.value)
 
 
-def _histogram_key(item: Any) -> Any:
+def histogram_key(item: Any) -> Any:
+    """Return what tells a histogram from others of its series."""
     return tuple(item.counts)
 
 
-def _arrival(series: Series, received: Received, kind: str) -> dict[str, Any]:
-    """The numbers that every cell has: sent, arrived, refused, delivered share, notices about the missing."""
+def arrival(series: Series, received: Received, kind: str) -> dict[str, Any]:
+    """Return the numbers that every cell has: sent, arrived, refused, delivered share, notices about the missing."""
     missing = {(point.tag, point.step) for point in series.missing}
     refused = sum((item.tag, item.step) in missing for item in received.refused)
     return {
@@ -141,7 +135,7 @@ def _missing_evidence(series: Series, received: Received, kind: str) -> list[str
 
 
 def _scalar_values(row: str, series: Series, received: Received) -> Cell:
-    numbers = _arrival(series, received, "scalar")
+    numbers = arrival(series, received, "scalar")
     errors = [(value_error(p.value, r.value), p, r) for p, r in series.pairs]
     numbers["value_error"] = max((error for error, _, _ in errors), default=None)
     numbers["float32_equal"] = all(same_value(as_float32(p.value), as_float32(r.value)) for _, p, r in errors)
@@ -153,15 +147,18 @@ def _scalar_values(row: str, series: Series, received: Received) -> Cell:
     return Cell(row, None, numbers, (*evidence, *_missing_evidence(series, received, "scalar")))
 
 
-def _steps(row: str, grid: str | None, series: Series, received: Received, kind: str) -> Cell:
-    numbers = _arrival(series, received, kind)
-    step_map: dict[str, set[int | None]] = {}
+def step_map(series: Series) -> dict[str, list[int | None]]:
+    """Return for each sent step, as text, the steps at which its items arrived."""
+    found: dict[str, set[int | None]] = {}
     for point, item in series.pairs:
-        step_map.setdefault(str(point.step), set()).add(item.step)
+        found.setdefault(str(point.step), set()).add(item.step)
+    return {step: sorted(steps, key=lambda value: -1 if value is None else value) for step, steps in found.items()}
+
+
+def _steps(row: str, grid: str | None, series: Series, received: Received, kind: str) -> Cell:
+    numbers = arrival(series, received, kind)
     numbers["steps_kept"] = sum(point.step == item.step for point, item in series.pairs)
-    numbers["step_map"] = {
-        step: sorted(found, key=lambda value: -1 if value is None else value) for step, found in step_map.items()
-    }
+    numbers["step_map"] = step_map(series)
     labels = dict.fromkeys(f"step {r.step}, labelled {r.step_label!r}" for _, r in series.pairs if _labelled(r))
     return Cell(row, grid, numbers, (*list(labels)[:3], *_missing_evidence(series, received, kind)))
 
@@ -175,7 +172,7 @@ def _differences(series: Series) -> list[HistogramDifference]:
 
 
 def _counts(grid: str, series: Series, differences: Sequence[HistogramDifference], received: Received) -> Cell:
-    numbers = _arrival(series, received, "histogram")
+    numbers = arrival(series, received, "histogram")
     numbers["counts_l1"] = max((d.counts_l1 for d in differences), default=None)
     numbers["counts_l1_median"] = _median([d.counts_l1 for d in differences])
     numbers["mass_kept"] = max((d.mass_kept for d in differences), key=lambda kept: abs(kept - 1), default=None)
@@ -186,7 +183,7 @@ def _counts(grid: str, series: Series, differences: Sequence[HistogramDifference
 
 
 def _edges(grid: str, series: Series, differences: Sequence[HistogramDifference], received: Received) -> Cell:
-    numbers = _arrival(series, received, "histogram")
+    numbers = arrival(series, received, "histogram")
     numbers["edge_error_inner"] = max((d.edge_error_inner for d in differences), default=None)
     numbers["edge_error_outer"] = max((d.edge_error_outer for d in differences), default=None)
     numbers["edges_sent"] = max((len(p.edges) for p, _ in series.pairs), default=None)
@@ -219,7 +216,7 @@ def _decimals(histograms: Sequence[ReceivedHistogram], *, most: int = 6) -> int 
 
 
 def _summary(grid: str, series: Series, received: Received) -> Cell:
-    numbers = _arrival(series, received, "histogram")
+    numbers = arrival(series, received, "histogram")
     kept: dict[str, int] = {}
     sent: dict[str, int] = {}
     worst = 0.0
@@ -238,7 +235,7 @@ def _summary(grid: str, series: Series, received: Received) -> Cell:
 
 def _bucket_cap(series: Series, received: Received) -> Cell:
     points = [point for point, _ in series.pairs] + series.missing
-    numbers = _arrival(series, received, "histogram")
+    numbers = arrival(series, received, "histogram")
     refused = {item.tag for item in received.refused}
     found: dict[str, Any] = {point.tag: "refused" if point.tag in refused else "missing" for point in series.missing}
     exact = rebinned = 0
@@ -279,7 +276,7 @@ def _graph_shape(graph: Mapping[str, Any]) -> dict[str, tuple[str, tuple[str, ..
 
 
 def _unchanged(row: str, series: Series, received: Received, same: Callable[[Any, Any], bool]) -> Cell:
-    numbers = _arrival(series, received, row)
+    numbers = arrival(series, received, row)
     numbers["unchanged"] = sum(same(point, item) for point, item in series.pairs)
     changed = [f"{p.tag}: sent {_shown(p)}, received {_shown(r)}" for p, r in series.pairs if not same(p, r)]
     missing = [f"{point.tag}: sent {_shown(point)}, missing" for point in series.missing]
@@ -310,7 +307,7 @@ def _tags(points: Sequence[ScalarPoint], received: Received) -> Cell:
     pairs = [(point, item) for point, item in found if item is not None]
     missing = [point for point, item in found if item is None]
     series = Series(len(points), pairs, missing)
-    numbers = _arrival(series, received, "tag")
+    numbers = arrival(series, received, "tag")
     numbers["unchanged"] = sum(point.tag == item.tag for point, item in pairs)
     changed = [f"{_cut(p.tag)} came back as {_cut(r.tag)}" for p, r in pairs if p.tag != r.tag]
     gone = [f"{_cut(point.tag)} is missing" for point in missing]
@@ -328,7 +325,7 @@ def _delivered(scalars: Series, grids: Mapping[str, Series], received: Received)
         every.pairs += series.pairs
         every.missing += series.missing
         every.extra += series.extra
-    numbers = _arrival(every, received, "histogram")
+    numbers = arrival(every, received, "histogram")
     numbers["scalars"] = [len(scalars.pairs), scalars.sent]
     numbers["histograms"] = {grid: [len(series.pairs), series.sent] for grid, series in grids.items()}
     return Cell("delivered", None, numbers, tuple(_missing_evidence(every, received, "histogram")))

@@ -58,6 +58,15 @@ TAGS = (
 WRITER_FIRST_VALUES = (0.25, 0.5, 0.75)
 """Values of the three scalars of the writer-first run."""
 
+RESUME = "resume"
+"""Second component of the tags of the run that is continued."""
+
+RESUME_STEPS = ((0, 50, 100), (101, 150, 200))
+"""Steps before the run is ended, and after it was continued (bug report 24)."""
+
+RESUME_BUCKETS = 64
+"""Buckets of the histograms of that run, under every known cap."""
+
 
 def graph_probe() -> list[Point]:
     """A small attention graph: four operations, three edges."""
@@ -99,8 +108,8 @@ def bucket_probe() -> list[Point]:
     return points
 
 
-def _full_histogram(tag: str, edges: tuple[float, ...]) -> HistogramPoint:
-    counts = tuple(1 + index % 7 for index in range(len(edges) - 1))
+def _full_histogram(tag: str, edges: tuple[float, ...], *, step: int = 220, first: int = 1) -> HistogramPoint:
+    counts = tuple(first + index % 7 for index in range(len(edges) - 1))
     centres = [(low + high) / 2 for low, high in pairwise(edges)]
     summary = {
         "min": centres[0],
@@ -109,7 +118,7 @@ def _full_histogram(tag: str, edges: tuple[float, ...]) -> HistogramPoint:
         "sum": sum(count * centre for count, centre in zip(counts, centres)),
         "sum_squares": sum(count * centre * centre for count, centre in zip(counts, centres)),
     }
-    return HistogramPoint(tag, 220, counts, edges, summary)
+    return HistogramPoint(tag, step, counts, edges, summary)
 
 
 def _signed_log2_edges(buckets: int) -> tuple[float, ...]:
@@ -135,6 +144,21 @@ def writer_first_points() -> list[Point]:
         ScalarPoint(f"{ROOT}/writer-first/value", step, value)
         for step, value in zip((100, 102, 104), WRITER_FIRST_VALUES)
     ]
+
+
+def resume_points() -> tuple[list[Point], list[Point]]:
+    """What is sent before a run is ended, and what after it was continued: three scalars and a histogram each.
+
+    All scalars have values of their own, which float32 holds; the last step of the first part is the largest.
+    """
+    before, after = (
+        [ScalarPoint(f"{ROOT}/{RESUME}/value", step, 0.25 + step / 4) for step in steps] for steps in RESUME_STEPS
+    )
+    edges = tuple(float(edge) for edge in range(RESUME_BUCKETS + 1))
+    return (
+        [*before, _full_histogram(f"{ROOT}/{RESUME}/counts", edges, step=RESUME_STEPS[0][-1])],
+        [*after, _full_histogram(f"{ROOT}/{RESUME}/counts", edges, step=RESUME_STEPS[1][-1], first=3)],
+    )
 
 
 def all_probes() -> list[Point]:

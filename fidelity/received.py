@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from reference_sinks.readers import ReadResult
@@ -116,6 +116,13 @@ def from_result(result: ReadResult, *, logged: Sequence[str] = ()) -> Received:
         if {"tag", "step", "counts", "edges"} <= item.content.keys()
     )
     return replace(received, histograms=(*received.histograms, *odd), logged=tuple(logged), notes=result.notes)
+
+
+def joined(*parts: Received) -> Received:
+    """Return what several stores of one run hold together, in their order."""
+    return Received(
+        **{item.name: tuple(entry for part in parts for entry in getattr(part, item.name)) for item in fields(Received)}
+    )
 
 
 def with_histograms(received: Received, histograms: Iterable[ReceivedHistogram]) -> Received:

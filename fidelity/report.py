@@ -31,6 +31,7 @@ ROW_MEANINGS: Mapping[str, str] = {
     "tags": "thirteen odd tags",
     "delivered": "every scalar and histogram, once",
     "writer-first": "the writer constructed before the relay",
+    "resume": "a run that is ended and continued",
 }
 """What each row speaks about."""
 
@@ -54,7 +55,9 @@ def fidelity_page(result: Result, *, drawn: Iterable[str], picture_folder: str) 
         "## The table",
         _markdown_table(result, published=True),
         "A cell is the verdict of its numbers by the rules below. **≠** marks a cell whose word differs from the "
-        "published table, whose text stands below it. Histogram rows have a cell for each grid.",
+        "published table, whose text stands below it. Histogram rows have a cell for each grid. For *resume* three "
+        "scalars and a histogram are sent to a run of their own; it is ended, a second process continues it in the "
+        "tracker's default way, and as many points follow. Its word speaks about that way; other ways stand below.",
         "## Where the measurement differs from the published table",
         _differences(result),
         "## What the cells rest on",
@@ -200,6 +203,11 @@ _SHOWN_NUMBERS = (
     "edge_decimals",
     "fields",
     "step_map",
+    "histogram_step_map",
+    "before",
+    "after",
+    "shift",
+    "overlaps",
     "unchanged",
     "largest_exact",
     "sizes",

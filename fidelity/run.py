@@ -8,7 +8,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -26,13 +26,14 @@ from .pins import installed_version, pinned_versions, version_differences
 from .processes import ProcessFailed, ProcessGroup
 from .published import SOURCE, published
 from .results import SCHEMA, Result
+from .resume_run import send_resume
 from .routes import CONTROL_ROUTES, EXTRA_ROUTES, ROUTE_IDS, get_route
 from .routes.base import Route
 from .routes.wire import HISTOGRAM_VARIABLE, SCALAR_VARIABLE
 from .stimulus import SentData
 from .tensors import PARAMETER_TENSORS, PARAMETERS, STEPS, Provenance
 from .verdicts import GRID_ROWS, NOT_MEASURED, ROWS, judge
-from .worker import MAIN, OUTPUT, WRITER_FIRST, read_data, without_paths
+from .worker import MAIN, OUTPUT, WRITER_FIRST, output_name, read_data, without_paths
 
 BUILD_TIMEOUT = 600.0
 """Seconds that making the points may take."""
@@ -164,14 +165,18 @@ def _run_route(
         "package": None,
         "code": None,
         "pictures": None,
+        "unmeasured": [],
     }
     if version is None:
         outcome |= {"status": "missing", "detail": _missing(route)}
     else:
         try:
             measured = _steps(route, points, place, options, progress, group)
+            lacking: Mapping[str, str] = measured["unmeasured"]
             outcome |= {
-                "rows": [_row(route.id, cell) for cell in measured["cells"]],
+                "rows": [_row(route.id, cell) for cell in measured["cells"]]
+                + [row for name, reason in lacking.items() for row in _unmeasured(route.id, reason, rows=(name,))],
+                "unmeasured": [f"{route.id} {name} {reason}" for name, reason in lacking.items()],
                 "pictures": measured["pictures"],
                 "package": _package(route.distribution, measured["reported"]),
                 "code": measured["code"],
@@ -190,11 +195,10 @@ def _steps(
 ) -> dict[str, Any]:
     runs = [MAIN, WRITER_FIRST] if route.send_writer_first else [MAIN]
     common = ["--points", str(points), "--route", route.id]
-    for run in runs:
-        progress(route.id, "sending" if run == MAIN else "sending, writer first")
-        folder = place / run
+
+    def send(run: str, folder: Path, way: int = 0) -> None:
         for name in ("home", "tmp", "work"):
-            (folder / name).mkdir(parents=True)
+            (folder / name).mkdir(parents=True, exist_ok=True)
         environment = {
             "HOME": str(folder / "home"),
             "TMPDIR": str(folder / "tmp"),
@@ -204,12 +208,18 @@ def _steps(
             **route.environment(folder / "store"),
         }
         group.run(
-            ["send", *common, "--run", run, "--place", str(folder)],
-            output=folder / OUTPUT,
+            ["send", *common, "--run", run, "--way", str(way), "--place", str(folder)],
+            output=folder / output_name(run),
             timeout=options.timeout,
             cwd=folder / "work",
             environment=environment,
         )
+
+    for run in runs:
+        progress(route.id, "sending" if run == MAIN else "sending, writer first")
+        send(run, place / run)
+    progress(route.id, "sending, continued")
+    send_resume(route, place, send)
     progress(route.id, "reading back")
     group.run(
         ["measure", *common, "--place", str(place)],
@@ -236,12 +246,12 @@ def _row(route: str, cell: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _unmeasured(route: str, reason: str) -> list[dict[str, Any]]:
-    rows = []
-    for row in ROWS:
+def _unmeasured(route: str, reason: str, *, rows: Sequence[str] = ROWS) -> list[dict[str, Any]]:
+    found = []
+    for row in rows:
         for grid in GRIDS if row in GRID_ROWS else (None,):
             known = published(row, route, grid)
-            rows.append(
+            found.append(
                 {
                     "id": row,
                     "grid": grid,
@@ -252,7 +262,14 @@ def _unmeasured(route: str, reason: str) -> list[dict[str, Any]]:
                     "evidence": [reason],
                 }
             )
-    return rows
+    return found
+
+
+def _lacks(outcome: Mapping[str, Any]) -> list[str]:
+    """Say what was not measured: the whole route, or rows of it."""
+    if outcome["status"] != "measured":
+        return [f"{outcome['id']} {outcome['status']}: {outcome['detail']}"]
+    return list(outcome["unmeasured"])
 
 
 def _package(distribution: str | None, reported: str | None) -> dict[str, Any] | None:
@@ -309,7 +326,7 @@ def _assemble(data: SentData, options: Options, outcomes: list[dict[str, Any]], 
         },
         "void": bool(void_reasons),
         "void_reasons": void_reasons,
-        "incomplete": [f"{o['id']} {o['status']}: {o['detail']}" for o in outcomes if o["status"] != "measured"],
+        "incomplete": [line for outcome in outcomes for line in _lacks(outcome)],
         "published_source": SOURCE,
         "routes": [{key: outcome[key] for key in kept} for outcome in outcomes],
     }

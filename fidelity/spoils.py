@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from . import verdicts as words
-from .probes import NONFINITE, ROOT
+from .probes import NONFINITE, RESUME, RESUME_STEPS, ROOT
 from .received import Received, ReceivedHistogram, ReceivedScalar
 from .stimulus import FAMILY
 
@@ -100,6 +100,12 @@ def _half_step(scalar: ReceivedScalar) -> ReceivedScalar:
     return replace(scalar, step=None if scalar.step is None else scalar.step % 2**31)
 
 
+def _shifted(scalar: ReceivedScalar) -> ReceivedScalar:
+    last = RESUME_STEPS[0][-1]
+    late = scalar.step is not None and scalar.step > last
+    return replace(scalar, step=(scalar.step or 0) + last + 1) if late else scalar
+
+
 SPOILS: Mapping[str, Spoil] = {
     "scalars": Spoil("three significant digits", _data_scalars(_first_digits), words.ROUNDED),
     "scalar-steps": Spoil(
@@ -136,5 +142,8 @@ SPOILS: Mapping[str, Spoil] = {
     ),
     "delivered": Spoil("the last scalar is missing", _drop_last_data_scalar, words.DROPPED_SILENTLY),
     "writer-first": Spoil("nothing arrives", lambda received: Received(), words.NOT_CAPTURED),
+    "resume": Spoil(
+        "the last step is added to what follows the continuing", _probe_scalars(RESUME, _shifted), words.REWRITTEN
+    ),
 }
 """The spoil of each row."""

@@ -178,6 +178,35 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule(PRESERVED, lambda n: n["arrived"] == n["sent"], "everything arrived all the same"),
         Rule(DROPPED_SILENTLY, lambda n: True, "only some arrived"),
     ),
+    "resume": (
+        Rule(NOT_APPLICABLE, lambda n: n["sent"] == 0, "a run of this tracker cannot be continued"),
+        Rule(
+            REFUSED,
+            lambda n: (
+                n["refused"] > 0
+                and n["arrived"] + n["refused"] == n["sent"]
+                and n["steps_kept"] == n["scalars"]
+                and n["extra"] == 0
+            ),
+            "some raised when they were sent, the others arrived once and kept their steps",
+        ),
+        Rule(
+            DROPPED_WITH_NOTICE,
+            lambda n: n["arrived"] + n["refused"] < n["sent"] and n["notices"] > 0,
+            "something of the run is missing, and a line about continuing it says so somewhere",
+        ),
+        Rule(
+            DROPPED_SILENTLY,
+            lambda n: n["arrived"] + n["refused"] < n["sent"],
+            "something of the run is missing, and nothing says so",
+        ),
+        Rule(
+            PRESERVED,
+            lambda n: n["arrived"] == n["sent"] and n["steps_kept"] == n["scalars"] and n["extra"] == 0,
+            "everything before and after arrived once, and every scalar carries the caller's step",
+        ),
+        Rule(REWRITTEN, lambda n: True, "steps that the caller never gave arrived, or something arrived twice"),
+    ),
 }
 """The rules of each row, tried in order."""
 

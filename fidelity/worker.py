@@ -22,15 +22,18 @@ from torchlens_conformance.protocol import Point, encode_value
 from .code import code_digest, route_modules
 from .files import write_pickle, write_text
 from .identity import reported_version
-from .measure import Cell, measure, measure_writer_first
+from .measure import Cell, measure
+from .measure_runs import RESUME_ROW, measure_writer_first
 from .probes import all_probes, writer_first_points
 from .received import Received, Refused
+from .resume_run import REFUSED_FILE, RUNS, ResumeUnmeasured, resume_cell, resume_received, send_part
 from .routes import get_route
+from .routes.base import Route
 from .stimulus import SentData, build_data
 from .tensors import Provenance
 
 MAIN, WRITER_FIRST = "main", "writer-first"
-"""The two runs of a route; each has a folder of its own."""
+"""Runs of a route; each has a folder of its own, as has the run that is continued."""
 
 OUTPUT = "output.txt"
 """What a sending process printed."""
@@ -49,39 +52,48 @@ def send(arguments: argparse.Namespace) -> None:
     """Send one run of one route and write what was refused."""
     route = get_route(arguments.route)
     store = arguments.place / "store"
-    store.mkdir(parents=True)
+    store.mkdir(parents=True, exist_ok=arguments.run in RUNS)
+    if arguments.run in RUNS:
+        if route.resume is None:
+            raise ValueError(f"{route.id} continues no run")
+        send_part(route.resume, route.capabilities, arguments.run, arguments.place, store, arguments.way)
+        return
     if arguments.run == WRITER_FIRST:
         if route.send_writer_first is None:
             raise ValueError(f"{route.id} has no relay")
         refused = route.send_writer_first(writer_first_points(), store)
     else:
         refused = route.send([*read_data(arguments.points).points, *all_probes()], store)
-    write_pickle(arguments.place / "refused.pickle", refused)
+    write_pickle(arguments.place / REFUSED_FILE, refused)
     version = reported_version(route.distribution) if route.distribution else None
     sent_with = {"reported": version, "modules": route_modules()}
     write_text(arguments.place / _SENT_WITH, json.dumps(sent_with))
 
 
 def measure_route(arguments: argparse.Namespace) -> None:
-    """Read both runs of one route back and write its cells, and one histogram for the picture."""
+    """Read the runs of one route back and write its cells, and one histogram for the picture."""
     route = get_route(arguments.route)
     sent: list[Point] = [*read_data(arguments.points).points, *all_probes()]
     received = _received(arguments.place / MAIN, route.read)
+    unmeasured = {}
     if route.id == "sabotage":
-        from .routes.sabotage import measure_spoiled
-
-        cells = measure_spoiled(sent, received)
+        cells = _spoiled_cells(route, sent, received, arguments.place)
     else:
         first = _received(arguments.place / WRITER_FIRST, route.read) if route.send_writer_first else None
         cells = [
             *measure(sent, received, capabilities=route.capabilities, stored_tag=route.stored_tag),
             measure_writer_first(writer_first_points(), first, stored_tag=route.stored_tag),
         ]
+        try:
+            cells.append(resume_cell(route, arguments.place, _received))
+        except ResumeUnmeasured as reason:
+            unmeasured[RESUME_ROW] = without_paths(str(reason), arguments.place)
     from .pictures import picture_data
 
     sent_with = json.loads((arguments.place / MAIN / _SENT_WITH).read_text(encoding="utf-8"))
     document = {
         "cells": [_plain(cell) for cell in cells],
+        "unmeasured": unmeasured,
         "pictures": picture_data(sent, received, route.stored_tag, route.chart),
         "reported": sent_with["reported"],
         "code": code_digest({*sent_with["modules"], *route_modules()}),
@@ -89,11 +101,24 @@ def measure_route(arguments: argparse.Namespace) -> None:
     write_text(arguments.place / "measured.json", json.dumps(encode_value(document)))
 
 
+def _spoiled_cells(route: Route, sent: Sequence[Point], received: Received, place: Path) -> list[Cell]:
+    from .routes.sabotage import measure_spoiled
+
+    try:
+        resumed = resume_received(route, place, _received)
+    except ResumeUnmeasured:
+        # Without its cell the control is off.
+        resumed = None
+    return measure_spoiled(sent, received, resumed if isinstance(resumed, Received) else None)
+
+
 def _received(place: Path, read: Any) -> Received:
     """Read one store; what the sending process printed and what raised there belong to it."""
     received: Received = read(place / "store")
-    refused: Sequence[Refused] = pickle.loads((place / "refused.pickle").read_bytes())
-    shown = [line for line in (place / OUTPUT).read_text(errors="replace").splitlines() if line.strip()]
+    refused: Sequence[Refused] = pickle.loads((place / REFUSED_FILE).read_bytes())
+    printed = [place / output_name(run) for run in (MAIN, *RUNS)]
+    texts = [file.read_text(errors="replace") for file in printed if file.exists()]
+    shown = [line for text in texts for line in text.splitlines() if line.strip()]
     return replace(
         received,
         refused=tuple(replace(item, reason=without_paths(item.reason, place)) for item in refused),
@@ -117,6 +142,11 @@ def without_paths(line: str, place: Path) -> str:
     return line
 
 
+def output_name(run: str) -> str:
+    """Return the name of the file that takes what the process of a run prints; some runs have several processes."""
+    return f"{run}-{OUTPUT}" if run in RUNS else OUTPUT
+
+
 def _plain(cell: Cell) -> dict[str, Any]:
     return {**asdict(cell), "evidence": list(cell.evidence)}
 
@@ -137,6 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sub.add_argument("--points", type=Path, required=True)
         sub.add_argument("--route")
         sub.add_argument("--run", default=MAIN)
+        sub.add_argument("--way", type=int, default=0)
         sub.add_argument("--place", type=Path)
         sub.add_argument("--provenance")
         sub.add_argument("--checkpoint", type=Path)

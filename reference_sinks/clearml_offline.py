@@ -9,11 +9,11 @@ from typing import Any
 CONFIG_FILE = Path(__file__).with_name("clearml_offline.conf")
 """Settings that make an offline session quick: no server, and a reporter that is a thread."""
 
-_FRAMEWORKS = (
+FRAMEWORKS = (
     *("matplotlib", "tensorflow", "pytorch", "megengine", "xgboost", "scikit", "detect_repository", "fastai"),
     *("lightgbm", "hydra", "jsonargparse", "joblib", "catboost", "gradio", "tfdefines"),
 )
-# Frameworks that are not listed are on; detect_repository asks a host for updates in a thread.
+"""What ClearML hooks into unless it is given as False; detect_repository asks a host for updates in a thread."""
 
 
 def offline_environment(place: Path) -> Mapping[str, str]:
@@ -43,7 +43,7 @@ def start_offline_task(name: str, *, tensorboard: bool = False) -> Any:
         project_name="conformance",
         task_name=name,
         auto_connect_arg_parser=False,
-        auto_connect_frameworks={"tensorboard": tensorboard, **dict.fromkeys(_FRAMEWORKS, False)},
+        auto_connect_frameworks={"tensorboard": tensorboard, **dict.fromkeys(FRAMEWORKS, False)},
         auto_resource_monitoring=False,
         auto_connect_streams=False,
         reuse_last_task_id=False,

@@ -30,10 +30,11 @@ QUIET: Mapping[str, str] = MappingProxyType(
 )
 """Environment variables for a quiet Comet that stays off the network; Comet reads some of them when it is imported."""
 
-_OFF = (
+MONITORS_OFF = (
     *("log_code", "log_graph", "auto_param_logging", "auto_metric_logging", "parse_args", "auto_output_logging"),
     *("log_env_details", "log_git_metadata", "log_git_patch", "auto_log_co2"),
 )
+"""What an experiment records by itself, to be given as False."""
 
 
 def import_comet() -> Any:
@@ -60,7 +61,7 @@ def start_offline_experiment(place: Path) -> Any:
     comet = import_comet()
     with _temporary_files_in(place):
         return comet.OfflineExperiment(
-            offline_directory=str(place), display_summary_level=0, **dict.fromkeys(_OFF, False)
+            offline_directory=str(place), display_summary_level=0, **dict.fromkeys(MONITORS_OFF, False)
         )
 
 

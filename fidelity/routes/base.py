@@ -10,6 +10,7 @@ from torchlens_conformance.protocol import CAPABILITY_METHODS, GraphPoint, Point
 
 from ..charts import Chart
 from ..received import Received, Refused
+from .resuming import Resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Route:
         stored_tag: ``stored_tag(tag, capability)``: the name under which the store keeps a series, where the tracker
             renames it by rule; it serves to find series again, never to judge tags.
         chart: How the tracker's own page draws a histogram that it stores.
+        resume: How a run is ended and continued; None where a run cannot be continued.
     """
 
     id: str
@@ -41,6 +43,7 @@ class Route:
     environment: Callable[[Path], Mapping[str, str]] = lambda place: {}
     stored_tag: Callable[[str, str], str] = lambda tag, capability: tag
     chart: Chart = "none"
+    resume: Resume | None = None
 
 
 def emit_each(sink: object, points: Sequence[Point], capabilities: frozenset[str]) -> list[Refused]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from torchlens_conformance.protocol import Point, ScalarPoint
+from torchlens_conformance.protocol import Point, Refusal, ScalarPoint
 
 from ..received import Received, Refused, from_result
-from .base import Route, emit_each
+from .base import Route, emit_each, refusal_of
+from .clearml_resume import NO_OFFSET, SERVERS_OFFSET, resume_of
 
 WORDS = frozenset({"scalar", "raw_histogram", "text_manifest"})
 """What the ClearML sink carries of the stimulus."""
@@ -27,13 +29,39 @@ def send(points: Sequence[Point], place: Path) -> list[Refused]:
     from reference_sinks.clearml_offline import start_offline_task
 
     task = start_offline_task("native")
-    sink = ClearMLSink(task)
-    refused = emit_each(sink, points, WORDS)
-    sink.close()
-    task.close()
+    refused = _emit(points, ClearMLSink(task), task)
     scalars = {(point.tag, point.step): point for point in points if isinstance(point, ScalarPoint)}
     asked = [scalars[item.tag, item.step] for item in refused if (item.tag, item.step) in scalars]
     return _with_clearmls_word(refused, asked, place) if asked else refused
+
+
+def send_to_started(points: Sequence[Point], place: Path, *, start: Callable[[Path], Any]) -> list[Refused]:
+    """Report the points to a task; if our sink refuses the task itself, ClearML is given the numbers by hand.
+
+    They go into the same task under tags of their own, so that a refusal does not rest on our word alone.
+
+    Args:
+        points: What is reported.
+        place: Where the session lies.
+        start: Starts or continues the task.
+    """
+    from reference_sinks import ClearMLSink
+
+    task = start(place)
+    try:
+        sink = ClearMLSink(task)
+    except Refusal as refusal:
+        scalars = [point for point in points if isinstance(point, ScalarPoint)]
+        said = _report_all(task, scalars, session=task.get_offline_mode_folder())
+        return [_with_word(refusal_of(point, refusal), said) for point in points if point.capability in WORDS]
+    return _emit(points, sink, task)
+
+
+def _emit(points: Sequence[Point], sink: Any, task: Any) -> list[Refused]:
+    refused = emit_each(sink, points, WORDS)
+    sink.close()
+    task.close()
+    return refused
 
 
 def read(place: Path) -> Received:
@@ -45,23 +73,24 @@ def read(place: Path) -> Received:
 
 def _with_clearmls_word(refused: Sequence[Refused], asked: Sequence[ScalarPoint], place: Path) -> list[Refused]:
     """Add what becomes of a refused number that is reported by hand, so that no refusal rests on our word alone."""
-    said = _reported_by_hand(asked, place)
-    return [
-        Refused(
-            item.tag, item.step, item.kind, f"{said.get((item.tag, item.step), 'our sink alone')}; ours: {item.reason}"
-        )
-        for item in refused
-    ]
-
-
-def _reported_by_hand(asked: Sequence[ScalarPoint], place: Path) -> dict[tuple[str, int], str]:
     import os
 
     from reference_sinks.clearml_offline import start_offline_task
-    from reference_sinks.readers import read_clearml
 
     os.environ["CLEARML_CACHE_DIR"] = str(place / "asked" / "cache")
-    task = start_offline_task("asked")
+    said = _report_all(start_offline_task("asked"), asked, session=place / "asked" / "cache")
+    return [_with_word(item, said) for item in refused]
+
+
+def _with_word(item: Refused, said: Mapping[tuple[str, int], str]) -> Refused:
+    word = said.get((item.tag, item.step), "our sink alone")
+    return Refused(item.tag, item.step, item.kind, f"{word}; ours: {item.reason}")
+
+
+def _report_all(task: Any, asked: Sequence[ScalarPoint], *, session: Path) -> dict[tuple[str, int], str]:
+    """Report the numbers by hand, close the task, and say by (tag, step) what became of each."""
+    from reference_sinks.readers import read_clearml
+
     said = {}
     for index, point in enumerate(asked):
         try:
@@ -69,11 +98,23 @@ def _reported_by_hand(asked: Sequence[ScalarPoint], place: Path) -> dict[tuple[s
         except Exception as error:
             said[point.tag, point.step] = f"ClearML itself: {type(error).__name__}: {error}"
     task.close()
-    stored = {p.tag: p.value for p in read_clearml(place / "asked" / "cache") if isinstance(p, ScalarPoint)}
+    stored = {p.tag: p for p in read_clearml(session) if isinstance(p, ScalarPoint)}
     for index, point in enumerate(asked):
-        if f"asked/{index}" in stored:
-            said[point.tag, point.step] = f"ClearML itself stores {stored[f'asked/{index}']!r} for {point.value!r}"
+        found = stored.get(f"asked/{index}")
+        if found is not None and found.step == point.step:
+            said[point.tag, point.step] = f"ClearML itself stores {found.value!r} for {point.value!r}"
+        elif found is not None:
+            said[point.tag, point.step] = f"ClearML itself stores it at step {found.step} instead of {point.step}"
     return said
 
 
-ROUTE = Route("clearml", "ClearML", "clearml", send, read, WORDS, environment=environment)
+ROUTE = Route(
+    "clearml",
+    "ClearML",
+    "clearml",
+    send,
+    read,
+    WORDS,
+    environment=environment,
+    resume=resume_of(send_to_started, from_result, tensorboard=False, offsets=(NO_OFFSET, SERVERS_OFFSET)),
+)

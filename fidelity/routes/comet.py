@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from itertools import pairwise
 from math import log2
 from pathlib import Path
 from typing import Any
 
 from reference_sinks import CometSink
-from reference_sinks.comet_offline import QUIET, import_comet, start_offline_experiment
+from reference_sinks.comet_offline import MONITORS_OFF, QUIET, import_comet, start_offline_experiment
 from torchlens_conformance.protocol import HistogramPoint, Point, ScalarPoint
 
-from ..received import Received, ReceivedHistogram, Refused, from_result
+from ..received import Received, ReceivedHistogram, Refused, from_result, joined
 from .base import Route, emit_each
+from .resuming import Resume, Way, begun_run_id, continue_run, keep_run_id
 
 WORDS = frozenset({"scalar", "raw_histogram", "text_manifest"})
 """What is sent of the stimulus: the words of the Comet sink, and histograms beside it."""
 
 _STORE, _ASKED = "experiment", "asked"
 _SAME_RATIO = 1e-12
+_WAY = "ExistingOfflineExperiment(experiment_key=...)"
 
 
 def environment(place: Path) -> Mapping[str, str]:
@@ -34,19 +37,57 @@ def environment(place: Path) -> Mapping[str, str]:
 
 def send(points: Sequence[Point], place: Path) -> list[Refused]:
     """Log the points; where our sink refuses a number, Comet itself is asked as well."""
+    refused = _log(points, start_offline_experiment(_made(place / _STORE)))
+    return _with_comets_word(refused, points, _made(place / _ASKED))
+
+
+def begin(points: Sequence[Point], place: Path) -> list[Refused]:
+    """Log the points to an experiment that will be continued."""
     experiment = start_offline_experiment(_made(place / _STORE))
+    keep_run_id(place, experiment.get_key())
+    return _log(points, experiment)
+
+
+def go_on(points: Sequence[Point], place: Path) -> list[Refused]:
+    """Continue the experiment, which offline is an archive of its own under the same key, and log the points."""
+    experiment = continue_run(lambda: _existing_experiment(place / _STORE, begun_run_id(place)))
+    return _log(points, experiment)
+
+
+def _existing_experiment(store: Path, key: str) -> Any:
+    comet = import_comet()
+    known = signature(comet.ExistingOfflineExperiment).parameters
+    quiet = {name: False for name in MONITORS_OFF if name in known}
+    return comet.ExistingOfflineExperiment(
+        experiment_key=key, offline_directory=str(store), display_summary_level=0, **quiet
+    )
+
+
+def _log(points: Sequence[Point], experiment: Any) -> list[Refused]:
     sink = _SinkAndHistograms(experiment)
     refused = emit_each(sink, points, WORDS)
     sink.close()
     experiment.end()
-    return _with_comets_word(refused, points, _made(place / _ASKED))
+    return refused
 
 
 def read(place: Path) -> Received:
     """Read the archive; of a histogram what Comet stores, which is the occupied buckets."""
+    return _read(place / _STORE)
+
+
+def read_continued(place: Path) -> Received:
+    """Read every archive of the experiment, the oldest first."""
+    from reference_sinks.readers.comet_store import stores_in
+
+    key = begun_run_id(place)
+    return joined(*(_read(store) for store in stores_in(place / _STORE) if key in store.name))
+
+
+def _read(store: Path) -> Received:
     from reference_sinks.readers import read_comet
 
-    received = from_result(read_comet(place / _STORE))
+    received = from_result(read_comet(store))
     return replace(received, histograms=tuple(map(_occupied, received.histograms)))
 
 
@@ -122,4 +163,6 @@ def _told(item: Refused, sent: ScalarPoint, stored: ScalarPoint | None) -> Refus
     return Refused(item.tag, item.step, item.kind, f"{word}: {item.reason}")
 
 
-ROUTE = Route("comet", "Comet", "comet_ml", send, read, WORDS, environment=environment, chart="bars")
+_RESUME = Resume(begin, (Way(_WAY, go_on),), read_continued)
+
+ROUTE = Route("comet", "Comet", "comet_ml", send, read, WORDS, environment=environment, chart="bars", resume=_RESUME)

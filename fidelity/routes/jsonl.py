@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from torchlens_conformance.protocol import Point
 
 from ..received import Received, Refused, from_result
 from .base import Route, emit_each
+from .resuming import Resume, Way
 
 _WORDS = frozenset({"scalar", "raw_histogram", "text_manifest", "graph"})
 
 
-def send(points: Sequence[Point], place: Path) -> list[Refused]:
-    """Write the points to one JSONL file."""
+def send(points: Sequence[Point], place: Path, *, resume: bool = False) -> list[Refused]:
+    """Write the points to one JSONL file, a new one or behind what it holds."""
     from reference_sinks import JSONLSink
 
-    sink = JSONLSink(place / "points.jsonl")
+    sink = JSONLSink(place / "points.jsonl", resume=resume)
     refused = emit_each(sink, points, _WORDS)
     sink.close()
     return refused
@@ -31,4 +33,6 @@ def read(place: Path) -> Received:
     return from_result(result)
 
 
-ROUTE = Route("jsonl", "JSONL (exact control)", None, send, read, _WORDS)
+_RESUME = Resume(send, (Way("JSONLSink(path, resume=True)", partial(send, resume=True)),), read)
+
+ROUTE = Route("jsonl", "JSONL (exact control)", None, send, read, _WORDS, resume=_RESUME)

@@ -11,11 +11,13 @@ from torchlens_conformance.protocol.compare import same_value
 
 from ..received import Received, Refused, from_result
 from .base import Route, emit_each
+from .resuming import Resume, Way, begun_run_id, continue_run, keep_run_id
 
 WORDS = frozenset({"scalar", "raw_histogram", "text_manifest"})
 """What the MLflow sink carries of the stimulus."""
 
 _DATABASE = "mlflow.db"
+_WAY = "mlflow.start_run(run_id=...)"
 
 
 def environment(place: Path) -> Mapping[str, str]:
@@ -29,24 +31,54 @@ def environment(place: Path) -> Mapping[str, str]:
 
 def send(points: Sequence[Point], place: Path) -> list[Refused]:
     """Log the points through our MLflow sink; where the sink refuses a number, MLflow itself is asked as well."""
-    from mlflow import MlflowClient
-
-    from reference_sinks import MLflowSink
-
-    client = MlflowClient(f"sqlite:///{place / _DATABASE}")
-    experiment = client.create_experiment("fidelity", artifact_location=str(place / "artifacts"))
-    # Not mlflow.start_run, which starts git to ask for the program's version.
-    run_id = client.create_run(experiment).info.run_id
-    sink = MLflowSink(client, run_id=run_id)
-    refused = emit_each(sink, points, WORDS)
-    sink.close()
+    client, run_id = _fresh_run(place)
+    refused = _log(points, client, run_id)
     client.set_terminated(run_id)
-    asked = client.create_run(experiment).info.run_id
+    asked = client.create_run(client.get_run(run_id).info.experiment_id).info.run_id
     numbers = {(p.tag, p.step): p for p in points if isinstance(p, ScalarPoint)}
     answers = [_with_mlflows_word(item, numbers.get((item.tag, item.step)), client, asked) for item in refused]
     # Deleted, so that one run is left to read.
     client.delete_run(asked)
     return answers
+
+
+def begin(points: Sequence[Point], place: Path) -> list[Refused]:
+    """Log the points to a fresh run and end it."""
+    client, run_id = _fresh_run(place)
+    keep_run_id(place, run_id)
+    refused = _log(points, client, run_id)
+    client.set_terminated(run_id)
+    return refused
+
+
+def go_on(points: Sequence[Point], place: Path) -> list[Refused]:
+    """Start the ended run again, log the points, and end it."""
+    import mlflow
+
+    run_id = begun_run_id(place)
+    continue_run(lambda: mlflow.start_run(run_id=run_id))
+    refused = _log(points, mlflow.MlflowClient(), run_id)
+    mlflow.end_run()
+    return refused
+
+
+def _fresh_run(place: Path) -> tuple[Any, str]:
+    """Return a client and the id of a new run whose store is under ``place``."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{place / _DATABASE}")
+    experiment = client.create_experiment("fidelity", artifact_location=str(place / "artifacts"))
+    # Not mlflow.start_run, which starts git to ask for the program's version.
+    return client, client.create_run(experiment).info.run_id
+
+
+def _log(points: Sequence[Point], client: Any, run_id: str) -> list[Refused]:
+    from reference_sinks import MLflowSink
+
+    sink = MLflowSink(client, run_id=run_id)
+    refused = emit_each(sink, points, WORDS)
+    sink.close()
+    return refused
 
 
 def read(place: Path) -> Received:
@@ -73,4 +105,6 @@ def _with_mlflows_word(item: Refused, point: ScalarPoint | None, client: Any, ru
     return Refused(item.tag, item.step, item.kind, word)
 
 
-ROUTE = Route("mlflow", "MLflow", "mlflow", send, read, WORDS, environment=environment)
+_RESUME = Resume(begin, (Way(_WAY, go_on),), read)
+
+ROUTE = Route("mlflow", "MLflow", "mlflow", send, read, WORDS, environment=environment, resume=_RESUME)

@@ -17,10 +17,10 @@ OpenedSink: TypeAlias = tuple[Any, Callable[[], object]]
 
 def send_relayed(
     points: Sequence[Point],
-    *,
     open_sink: Callable[[], OpenedSink],
     start: Callable[[], Any],
     finish: Callable[[Any], object],
+    *,
     writer_first: bool,
     words: frozenset[str] = WORDS,
 ) -> list[Refused]:

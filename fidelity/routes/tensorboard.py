@@ -9,6 +9,7 @@ from torchlens_conformance.protocol import Point
 
 from ..received import Received, Refused, from_result
 from .base import Route, emit_each
+from .resuming import Resume, Way
 
 WORDS = frozenset({"scalar", "raw_histogram", "text_manifest", "graph"})
 """What the TensorBoard sink carries of the stimulus."""
@@ -34,4 +35,6 @@ def read(place: Path) -> Received:
     return from_result(result)
 
 
-ROUTE = Route("tensorboard", "TensorBoard", "tensorboard", send, read, WORDS, chart="thirty bins")
+_RESUME = Resume(send, (Way("a second SummaryWriter(log_dir) on the same folder", send),), read)
+
+ROUTE = Route("tensorboard", "TensorBoard", "tensorboard", send, read, WORDS, chart="thirty bins", resume=_RESUME)

@@ -14,6 +14,7 @@ from torchlens_conformance.protocol import Point
 from ..received import Refused
 from .base import Route, emit_each
 from .relayed import OpenedSink
+from .resuming import Resume, Way
 from .tensorboard import read
 
 WORDS = frozenset({"scalar", "raw_histogram", "text_manifest"})
@@ -46,4 +47,6 @@ def send(points: Sequence[Point], place: Path) -> list[Refused]:
     return refused
 
 
-ROUTE = Route("tensorboardx", "tensorboardX", "tensorboardX", send, read, WORDS, chart="thirty bins")
+_RESUME = Resume(send, (Way("a second SummaryWriter(logdir) on the same folder", send),), read)
+
+ROUTE = Route("tensorboardx", "tensorboardX", "tensorboardX", send, read, WORDS, chart="thirty bins", resume=_RESUME)

@@ -22,11 +22,13 @@ from torchlens_conformance.protocol import HistogramPoint, Point, ScalarPoint, T
 
 from ..received import Received, ReceivedHistogram, ReceivedScalar, ReceivedText, Refused
 from .base import Route, emit_each
+from .resuming import Resume, Way, begun_run_id, continue_run, keep_run_id
 
 WORDS = frozenset({"scalar", "raw_histogram", "text_manifest"})
 """What trailer's tracker takes of the stimulus."""
 
 _FILE = "trailer.db"
+_WAY = "Tracker(resume_from=run_id)"
 
 
 class _Emitter:
@@ -66,9 +68,23 @@ class _Emitter:
 
 def send(points: Sequence[Point], place: Path) -> list[Refused]:
     """Log the points into a local SQLite store."""
+    return _log(points, _tracker(place), place)
+
+
+def send_resumed(points: Sequence[Point], place: Path) -> list[Refused]:
+    """Log the points into the run that was ended there."""
+    run_id = begun_run_id(place)
+    return _log(points, continue_run(lambda: _tracker(place, resume_from=run_id)), place)
+
+
+def _tracker(place: Path, **continuing: str) -> Any:
     from trailer import Tracker
 
-    tracker = Tracker(project="fidelity", db_path=str(place / _FILE), auto_collect=False)
+    return Tracker(project="fidelity", db_path=str(place / _FILE), auto_collect=False, **continuing)
+
+
+def _log(points: Sequence[Point], tracker: Any, place: Path) -> list[Refused]:
+    keep_run_id(place, tracker.run_id)
     refused = emit_each(_Emitter(tracker), points, WORDS)
     tracker.finish()
     return refused
@@ -107,4 +123,6 @@ def _tag(context: str, key: str) -> str:
     return f"{context}/{key}" if context else key
 
 
-ROUTE = Route("trailer", "trailer", "trailer-sdk", send, read, WORDS)
+_RESUME = Resume(send, (Way(_WAY, send_resumed),), read)
+
+ROUTE = Route("trailer", "trailer", "trailer-sdk", send, read, WORDS, resume=_RESUME)

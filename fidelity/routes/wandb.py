@@ -9,11 +9,16 @@ from typing import Any
 
 from torchlens_conformance.protocol import HistogramPoint, Point
 
-from ..received import Received, Refused, from_result
+from ..received import Received, Refused, from_result, joined
 from .base import Route, emit_each
+from .resuming import Resume, Way, begun_run_id, continue_run, keep_run_id
 
 WORDS = frozenset({"scalar", "raw_histogram", "text_manifest"})
 """What the wandb sink carries of the stimulus."""
+
+
+RESUME_WAY = "wandb.init(id=..., resume='must')"
+"""How a run is continued. Offline wandb ignores every value of ``resume`` alike, and says so (measured at 0.30.0)."""
 
 
 def environment(place: Path) -> Mapping[str, str]:
@@ -30,16 +35,34 @@ def environment(place: Path) -> Mapping[str, str]:
     }
 
 
-def start_run(place: Path) -> Any:
-    """Start an offline run whose file lies under ``place``; nothing but history is recorded."""
+def start_run(place: Path, **settings_of_init: Any) -> Any:
+    """Start an offline run whose file lies under ``place``; nothing but history is recorded.
+
+    Args:
+        place: Where wandb puts its folder.
+        settings_of_init: Further arguments of ``wandb.init``.
+    """
     import wandb
 
     settings = wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True, disable_job_creation=True)
-    return wandb.init(project="fidelity", mode="offline", dir=str(place), settings=settings)
+    return wandb.init(project="fidelity", mode="offline", dir=str(place), settings=settings, **settings_of_init)
+
+
+def start_kept_run(place: Path) -> Any:
+    """Start a run as :func:`start_run` does and note its id for whoever continues it."""
+    run = start_run(place)
+    keep_run_id(place, run.id)
+    return run
+
+
+def continue_kept_run(place: Path) -> Any:
+    """Continue the run that :func:`start_kept_run` started. Raises :class:`~.resuming.NotOffered`."""
+    run_id = begun_run_id(place)
+    return continue_run(lambda: start_run(place, id=run_id, resume="must"))
 
 
 def finish_run(run: Any, place: Path, *, patience: float = 60.0) -> None:
-    """Finish ``run`` and wait until its file holds the exit record.
+    """Finish ``run``, the latest one under ``place``, and wait until its file holds the exit record.
 
     ``run.finish()`` may return while wandb's service process still writes; whoever reads or ends the process then loses
     the tail. Raises ``TimeoutError`` when the record does not come.
@@ -51,7 +74,7 @@ def finish_run(run: Any, place: Path, *, patience: float = 60.0) -> None:
     run.finish()
     wandb.teardown()
     deadline = time.monotonic() + patience
-    while not read_wandb(place / "wandb", allow_torn=True).closed:
+    while not read_wandb(_run_files(place)[-1], allow_torn=True).closed:
         if time.monotonic() > deadline:
             raise TimeoutError(f"wandb wrote no exit record within {patience:g} seconds")
         time.sleep(0.05)
@@ -59,25 +82,52 @@ def finish_run(run: Any, place: Path, *, patience: float = 60.0) -> None:
 
 def send(points: Sequence[Point], place: Path) -> list[Refused]:
     """Log the points through our wandb sink; where the sink refuses a histogram, wandb itself is asked as well."""
-    from reference_sinks import WandbSink
-
-    run = start_run(place)
-    sink = WandbSink(run)
-    refused = emit_each(sink, points, WORDS)
-    sink.close()
-    finish_run(run, place)
+    refused = _log(points, start_run(place), place)
     histograms = {(p.tag, p.step): p for p in points if isinstance(p, HistogramPoint)}
     return [_with_wandbs_word(item, histograms.get((item.tag, item.step))) for item in refused]
 
 
+def begin(points: Sequence[Point], place: Path) -> list[Refused]:
+    """Log the points to a run that will be continued."""
+    return _log(points, start_kept_run(place), place)
+
+
+def go_on(points: Sequence[Point], place: Path) -> list[Refused]:
+    """Continue the run and log the points."""
+    return _log(points, continue_kept_run(place), place)
+
+
+def _log(points: Sequence[Point], run: Any, place: Path) -> list[Refused]:
+    from reference_sinks import WandbSink
+
+    sink = WandbSink(run)
+    refused = emit_each(sink, points, WORDS)
+    sink.close()
+    finish_run(run, place)
+    return refused
+
+
 def read(place: Path) -> Received:
     """Read the run file, and wandb's log for lines about lost data."""
+    return _read(place / "wandb")
+
+
+def read_continued(place: Path) -> Received:
+    """Read every run file under the id of the run that was continued: wandb begins a new one each time."""
+    run_id = begun_run_id(place)
+    return joined(*(_read(file) for file in _run_files(place) if file.name == f"run-{run_id}.wandb"))
+
+
+def _read(path: Path) -> Received:
     from reference_sinks.readers import read_wandb
     from reference_sinks.readers.wandb import read_wandb_notices
 
-    folder = place / "wandb"
-    result = read_wandb(folder)
-    return from_result(result, logged=read_wandb_notices(folder))
+    return from_result(read_wandb(path), logged=read_wandb_notices(path))
+
+
+def _run_files(place: Path) -> list[Path]:
+    """Return the files of all runs, the oldest first: their folders' names begin with the time."""
+    return sorted((place / "wandb").glob("*run-*/*.wandb"))
 
 
 def _with_wandbs_word(item: Refused, point: HistogramPoint | None) -> Refused:
@@ -93,4 +143,14 @@ def _with_wandbs_word(item: Refused, point: HistogramPoint | None) -> Refused:
     return Refused(item.tag, item.step, item.kind, f"our sink alone, wandb takes it: {item.reason}")
 
 
-ROUTE = Route("wandb", "wandb", "wandb", send, read, WORDS, environment=environment, chart="bars")
+ROUTE = Route(
+    "wandb",
+    "wandb",
+    "wandb",
+    send,
+    read,
+    WORDS,
+    environment=environment,
+    chart="bars",
+    resume=Resume(begin, (Way(RESUME_WAY, go_on),), read_continued),
+)

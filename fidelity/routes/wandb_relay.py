@@ -2,53 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torchlens_conformance.protocol import Point
 
 from ..received import Refused
 from .base import Route
 from .relayed import OpenedSink, send_relayed
+from .resuming import Resume, Way
 from .tensorboard import WORDS
-from .wandb import environment, finish_run, read, start_run
+from .wandb import RESUME_WAY, continue_kept_run, environment, finish_run, read, read_continued, start_kept_run
 from .wire import sink_settings
 
-
-def send(points: Sequence[Point], place: Path) -> list[Refused]:
-    """Start the relay, then construct the writer, then write."""
-    return _send(points, place, writer_first=False)
+OpenSink: TypeAlias = Callable[[Path], OpenedSink]
+"""Makes a writer into a folder, and a sink over it."""
 
 
-def send_writer_first(points: Sequence[Point], place: Path) -> list[Refused]:
-    """Construct the writer, then start the relay, then write."""
-    return _send(points, place, writer_first=True)
+def send_to_run(
+    points: Sequence[Point],
+    place: Path,
+    *,
+    open_sink: OpenSink,
+    words: frozenset[str],
+    start: Callable[[Path], Any] = start_kept_run,
+    writer_first: bool = False,
+) -> list[Refused]:
+    """Write the points through a sink over a writer while wandb listens.
 
-
-def _send(points: Sequence[Point], place: Path, *, writer_first: bool) -> list[Refused]:
-    from wandb.integration import tensorboard as relay
-
-    from reference_sinks import TensorBoardSink
-
+    Args:
+        points: What is sent.
+        place: Where the log and wandb's folder lie.
+        open_sink: Makes the writer and the sink.
+        words: Capabilities whose points are sent.
+        start: Starts or continues the run.
+        writer_first: Whether the writer is constructed before the relay.
+    """
     log = place / "log"
 
-    def open_sink() -> OpenedSink:
-        sink = TensorBoardSink(log, **sink_settings())
-        return sink, sink.close
+    def start_relay() -> Any:
+        from wandb.integration import tensorboard as relay
 
-    def start() -> Any:
         # Naming the folder spares wandb its search for one, and ten seconds of waiting at the end.
         relay.patch(root_logdir=str(log))
-        return start_run(place)
+        return start(place)
 
-    return send_relayed(
-        points,
-        open_sink=open_sink,
-        start=start,
-        finish=lambda run: finish_run(run, place),
-        writer_first=writer_first,
-    )
+    finish = partial(finish_run, place=place)
+    return send_relayed(points, partial(open_sink, log), start_relay, finish, writer_first=writer_first, words=words)
 
 
-ROUTE = Route("wandb-relay", "wandb relay", "wandb", send, read, WORDS, send_writer_first, environment, chart="bars")
+def wandb_relay_route(route_id: str, title: str, open_sink: OpenSink, words: frozenset[str]) -> Route:
+    """Return the route of a writer that wandb's relay follows."""
+    send = partial(send_to_run, open_sink=open_sink, words=words)
+    writer_first = partial(send, writer_first=True)
+    resume = Resume(send, (Way(RESUME_WAY, partial(send, start=continue_kept_run)),), read_continued)
+    return Route(route_id, title, "wandb", send, read, words, writer_first, environment, chart="bars", resume=resume)
+
+
+def _open_sink(log: Path) -> OpenedSink:
+    from reference_sinks import TensorBoardSink
+
+    sink = TensorBoardSink(log, **sink_settings())
+    return sink, sink.close
+
+
+ROUTE = wandb_relay_route("wandb-relay", "wandb relay", _open_sink, WORDS)

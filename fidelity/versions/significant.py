@@ -68,6 +68,9 @@ def significant(numbers: Mapping[str, Any]) -> dict[str, Any]:
         kept["step_map"] = {step: found if len(found) <= FEW_STEPS else MANY_STEPS for step, found in steps.items()}
         if MANY_STEPS in kept["step_map"].values():
             kept.pop("steps_kept", None)
+    variants = kept.get("variants")
+    if isinstance(variants, Mapping):
+        kept["variants"] = {name: significant(found) for name, found in variants.items()}
     return {name: _cut(value) for name, value in kept.items()}
 
 

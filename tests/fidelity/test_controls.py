@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from fidelity.controls import control_faults
+from fidelity.measure import Cell
+from fidelity.probes import resume_points
 from fidelity.received import Received, from_points
 from fidelity.routes.sabotage import measure_spoiled
 from fidelity.spoils import SPOILS
-from fidelity.verdicts import LOSSLESS, NOT_MEASURED, ROWS, RULES, WORDS, judge
+from fidelity.verdicts import LOSSLESS, NOT_MEASURED, PRESERVED, ROWS, RULES, WORDS, Rule, judge
 
 from .small_stimulus import small_stimulus
 
@@ -19,7 +22,11 @@ from .small_stimulus import small_stimulus
 def sabotage_rows() -> list[dict[str, Any]]:
     """The sabotage's rows as a result holds them."""
     sent = small_stimulus()
-    cells = measure_spoiled(sent, from_points(sent))
+    before, after = resume_points()
+    return _rows(measure_spoiled(sent, from_points(sent), from_points([*before, *after])))
+
+
+def _rows(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     return [
         {"id": c.row, "grid": c.grid, "verdict": judge(c.row, c.numbers), "numbers": c.numbers, "evidence": c.evidence}
         for c in cells
@@ -57,6 +64,21 @@ def test_an_unnoticed_spoil_is_a_fault(sabotage_rows: list[dict[str, Any]]) -> N
     rows[1] = {**rows[1], "numbers": {**rows[1]["numbers"], "leaks": ["text"]}}
     faults = control_faults({"jsonl": _exact_rows(), "sabotage": rows})
     assert len(faults) == 2
+
+
+def test_a_resume_check_that_cannot_fail_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted shift voids the table when the row's rules call it preserved, or when it was not measured (FID-7)."""
+    sent = small_stimulus()
+    (unmeasured,) = control_faults(
+        {"jsonl": _exact_rows(), "sabotage": _rows(measure_spoiled(sent, from_points(sent), None))}
+    )
+    assert "resume" in unmeasured
+    blind = (*RULES["resume"][:-2], Rule(PRESERVED, lambda n: True, "anything"))
+    monkeypatch.setitem(RULES, "resume", blind)
+    before, after = resume_points()
+    cells = measure_spoiled(sent, from_points(sent), from_points([*before, *after]))
+    (fault,) = control_faults({"jsonl": _exact_rows(), "sabotage": _rows(cells)})
+    assert "'preserved' in resume, not 'rewritten'" in fault
 
 
 def test_controls_that_did_not_run_are_faults() -> None:
