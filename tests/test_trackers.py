@@ -46,14 +46,6 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = trk.Sink  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("call", [lambda: trk.func("softmax"), lambda: trk.split_heads(12, dim=1)])
-def test_op_grain_names_refuse(call: Any) -> None:
-    """What belongs to op grain says that it is not built (TIER-3)."""
-    with pytest.raises(trk.Refusal) as caught:
-        call()
-    assert caught.value.code == "watch_tier_unavailable"
-
-
 def test_the_first_example_runs_as_it_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """TensorBoard and JSONL, a real scaler, and a close report that is printed (STEP-1, AMP-2, CLOSE-1)."""
     torch = pytest.importorskip("torch")

@@ -7,7 +7,7 @@ first used, and what it needs then refuses by name when it is missing.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reference_sinks import ClearMLSink, CometSink, JSONLSink, MemorySink, MLflowSink, TensorBoardSink, WandbSink
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         TextPoint,
     )
     from .watch.attach import watch
+    from .watch.op_grain import func, split_heads
+    from .watch.op_grain.calibration import WatchOpGrainCostWarning
     from .watch.operations import record_forward
     from .watch.plan import PlanReport
     from .watch.report import CloseReport
@@ -66,12 +68,15 @@ _HOMES = {
     "TextPoint": _PROTOCOL,
     "WANDB_SAFE_DESCRIPTOR": _PROTOCOL,
     "WandbSink": "reference_sinks",
+    "WatchOpGrainCostWarning": _WATCH,
     "WatchSession": _WATCH,
     "WatchSettings": _WATCH,
     "WatchUnclosedWarning": _WATCH,
     "build_graph_ir": _GRAPH,
+    "func": f"{_WATCH}.op_grain",
     "graph_ir_to_tensorboard": _GRAPH,
     "record_forward": f"{_WATCH}.operations",
+    "split_heads": f"{_WATCH}.op_grain",
     "watch": _WATCH,
 }
 
@@ -100,6 +105,7 @@ __all__ = [
     "TensorBoardSink",
     "TextPoint",
     "WandbSink",
+    "WatchOpGrainCostWarning",
     "WatchSession",
     "WatchSettings",
     "WatchUnclosedWarning",
@@ -110,25 +116,6 @@ __all__ = [
     "split_heads",
     "watch",
 ]
-
-
-def func(name: str) -> NoReturn:
-    """Select operations by function name; op grain is not built, so it refuses ``watch_tier_unavailable``.
-
-    Clause: TIER-3.
-    """
-    _refuse(f"func({name!r})")
-
-
-def split_heads(heads: int, *, dim: int = 1) -> NoReturn:
-    """Split an axis into facets; op grain is not built, so it refuses ``watch_tier_unavailable``. Clause: TIER-3."""
-    _refuse(f"split_heads({heads}, dim={dim})")
-
-
-def _refuse(what: str) -> NoReturn:
-    from .watch.settings import refuse_unavailable
-
-    refuse_unavailable(what)
 
 
 def __getattr__(name: str) -> Any:

@@ -90,6 +90,7 @@ def hook_census(model: nn.Module, optimizers: Iterable[Any] = ()) -> dict[str, i
     counts = {"global pre": len(optimizer_module._global_optimizer_pre_hooks)}
     counts["global post"] = len(optimizer_module._global_optimizer_post_hooks)
     for name, module in model.named_modules():
+        counts[f"{name}.forward"] = "forward" in vars(module)
         for kind in _MODULE_HOOKS:
             counts[f"{name}.{kind}"] = len(getattr(module, kind))
     for name, parameter in model.named_parameters():

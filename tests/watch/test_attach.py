@@ -67,6 +67,7 @@ def watched_by_wandb() -> nn.Module:
 
 
 M = {"signals": ("activations",), "select": "0", "inputs": batch(0)}
+O = {**M, "grain": "op", "allow_forward_wrap": True, "select": trk.func("linear")}  # noqa: E741
 
 
 REFUSALS: dict[str, tuple[str, Any, dict[str, Any]]] = {
@@ -101,8 +102,21 @@ REFUSALS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "grain a number": ("watch_settings_invalid", small_model, {"grain": 1}),
     "two examples": ("watch_settings_invalid", small_model, {**M, "example_input": batch(0)}),
     "op grain": ("watch_forward_wrap_consent_required", small_model, {"grain": "op"}),
-    "op grain with consent": ("watch_tier_unavailable", small_model, {"grain": "op", "allow_forward_wrap": True}),
-    "facets": ("watch_tier_unavailable", small_model, {"facets": {}}),
+    "gradients at op grain": ("watch_tier_unavailable", small_model, {"grain": "op", "allow_forward_wrap": True}),
+    "op grain without a choice": ("watch_tier_inputs_missing", small_model, {**O, "select": None}),
+    "op grain without inputs": ("watch_tier_inputs_missing", small_model, {**O, "inputs": None}),
+    "no such function": ("watch_selector_matched_no_sites", small_model, {**O, "select": trk.func("softmax")}),
+    "no such module": ("watch_selector_matched_no_sites", small_model, {**O, "select": "7"}),
+    "facets that do not fit": (
+        "watch_facet_shape_invalid",
+        small_model,
+        {**O, "facets": {trk.func("linear"): trk.split_heads(4)}},
+    ),
+    "facets a list": ("watch_settings_invalid", small_model, {**O, "facets": [1]}),
+    "op grain, failing forward": ("watch_discovery_failed", Raises, {**O, "select": "inner"}),
+    "op grain, budget": ("watch_budget_exceeded", small_model, {**O, "max_sites": 1}),
+    "facets at module grain": ("watch_settings_invalid", small_model, {"facets": {}}),
+    "functions at module grain": ("watch_selector_invalid", small_model, {**M, "select": trk.func("linear")}),
     "no inputs": ("watch_tier_inputs_missing", small_model, {"signals": "activations", "select": "0"}),
     "no select": ("watch_tier_inputs_missing", small_model, {"signals": "activation_grads", "inputs": batch(0)}),
     "failing forward": ("watch_discovery_failed", Raises, {**M, "select": "inner"}),

@@ -6,6 +6,7 @@ The number in a docstring is the report's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -185,3 +186,83 @@ def test_the_watch_never_unscales() -> None:
     with watch.step(2, scaler=scaler):
         by_scaler(model, optimizer, scaler, 2)
     assert watch.close().skip_counts == {"exception": 1} and {point.step for point in data_rows(sink)} == {2}
+
+
+class Stages:
+    """A loop's notes on the scaler: the stage of its optimizer at every point, and what it was asked for."""
+
+    def __init__(self, model: Any, optimizer: Any, scaler: Any) -> None:
+        self.model, self.optimizer, self.scaler = model, optimizer, scaler
+        self.notes: list[tuple[str, str, float]] = []
+        optimizer.register_step_pre_hook(lambda *arguments: self.note("boundary"))
+
+    def note(self, point: str) -> None:
+        """Note where the loop is, in which stage the scaler has the optimizer, and the scale."""
+        state = self.scaler._per_optimizer_states[id(self.optimizer)]
+        self.notes.append((point, state["stage"].name, self.scaler.get_scale()))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a method of the scaler between two notes."""
+        self.note(f"before {name}")
+        getattr(self.scaler, name)(*arguments)
+        self.note(f"after {name}")
+
+    def run(self, kind: str, n: int) -> None:
+        """Run one step of a loop as people write it."""
+        overflow = kind == "forgets after an overflow" and n == 1
+        backward(self.model, self.optimizer, self.scaler, n, factor=1e38 if overflow else 1.0)
+        if kind != "no clip":
+            self.call("unscale_", self.optimizer)
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        if kind == "unscales twice" and n == 1:
+            self.call("unscale_", self.optimizer)
+        if kind != "leaves large steps out" or n != 1:
+            self.call("step", self.optimizer)
+        else:
+            assert norm > CLIP
+        if not (kind.startswith("forgets") and n == 1):
+            self.call("update")
+
+
+KINDS = ("no clip", "clip", "leaves large steps out", "forgets", "forgets after an overflow", "unscales twice")
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_scaler_and_its_errors_are_as_without_a_watch(kind: str, fused: bool) -> None:
+    """Report 16: at every point of every loop the stage, the scale and the error are the unwatched ones (AMP-1)."""
+    ends = []
+    for watched_too in (False, True):
+        model, sink = small_model(), trk.MemorySink()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused)
+        stages, raised = Stages(model, optimizer, scaler_of()), None
+        watch = None
+        if watched_too:
+            options: dict[str, Any] = {"signals": ("gradients", "updates"), "every": 1, "allow_missing_phases": True}
+            watch = trk.watch(model, sink, optimizer=optimizer, **options)
+        for n in range(3):
+            scope = nullcontext() if watch is None else watch.step(n, scaler=stages.scaler)
+            try:
+                with scope:
+                    stages.run(kind, n)
+            except RuntimeError as error:
+                raised = error
+                break
+        report = watch.close() if watch is not None else None
+        state = [parameter.detach() for parameter in model.parameters()]
+        ends.append((stages.notes, type(raised), getattr(raised, "args", None), state))
+    assert ends[0][:3] == ends[1][:3] and all(map(torch.equal, ends[0][3], ends[1][3]))
+    assert report is not None
+    named = [(skip.name, skip.step) for skip in report.named_skips]
+    rows = sorted(by_tag(sink)["gradients/norm/0.weight"])
+    if kind in ("no clip", "clip"):
+        assert (raised, named, rows) == (None, [], [0, 1, 2])
+    elif kind == "leaves large steps out":
+        assert (raised, named, rows) == (None, [("phase_missing", 1)], [0, 2])
+    else:
+        # Each forgetful loop fails where torch finds out: at its next call of unscale_.
+        at, told = (1, "has already been called") if kind == "unscales twice" else (2, "is being called after step()")
+        assert str(raised).startswith(f"unscale_() {told}")
+        skipped = [("amp_skipped", 1)] if kind == "forgets after an overflow" else []
+        assert named == [*skipped, ("exception", at)]
+        assert rows == [n for n in range(at) if ("amp_skipped", n) not in skipped]

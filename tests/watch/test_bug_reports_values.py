@@ -6,8 +6,9 @@ its compiler front end, a sink and its reader.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from torch import nn  # noqa: E402
 import torchlens_conformance.trackers as trk  # noqa: E402
 from reference_sinks.readers import read_jsonl, read_tensorboard  # noqa: E402
 
-from .helpers import batch, by_tag, histograms, refused, small_model, train_step  # noqa: E402
+from .helpers import batch, by_tag, histograms, hook_census, refused, small_model, train_step  # noqa: E402
 from .reports import Holder, adamw, norm, sgd  # noqa: E402
 from .test_guest_law import differences  # noqa: E402
 
@@ -106,14 +107,17 @@ def test_outputs_of_every_kind_are_observed_or_named() -> None:
     """Report 18: mappings, records, tuples, None, integers: a stable leaf or a named skip, and no error (TIER-1)."""
     transformers = pytest.importorskip("transformers")
     output = transformers.modeling_outputs.BaseModelOutput
-    kinds = {
+    kinds: dict[str, Callable[[Any], Any]] = {
         "mapping": lambda x: {"a": x, "b": 2 * x},
         "record": lambda x: output(last_hidden_state=x),
+        "fields": lambda x: Fields(x, None, "text"),
         "pair": lambda x: (x, None),
         "nested": lambda x: (3, [x, {"k": x + 1}]),
         "truth": lambda x: x > 0,
         "integer": lambda x: x.long(),
         "nothing": lambda x: (),
+        "none": lambda x: None,
+        "strange": lambda x: object(),
         "shared": lambda x: x * 2,
     }
     modules = nn.ModuleDict({name: Gives(make) for name, make in kinds.items()})
@@ -125,71 +129,148 @@ def test_outputs_of_every_kind_are_observed_or_named() -> None:
 
         def forward(self, x: Any) -> Any:
             y = self.lin(x)
-            for part in self.parts.values():
-                part(y)
-            return self.parts["shared"](y)
+            given = [part(y) for part in self.parts.values()]
+            return self.parts["shared"](y) + sum(part for _, part in floats(given))
 
     model, sink = Net(), trk.MemorySink()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    signals = ("activations", "activation_grads")
+    norms: dict[str, dict[int, float]] = {}
     with trk.watch(
-        model, sink, optimizer=optimizer, signals=("activations",), select="parts", inputs=batch(0), every=1
+        model, sink, optimizer=optimizer, signals=signals, select="parts", inputs=batch(0), every=1
     ) as watch:
         for n in range(2):
             with watch.step(n):
+                y = model.lin(batch(n)).detach()
+                for leaf, part in floats({name: make(y) for name, make in kinds.items()}):
+                    norms.setdefault(leaf, {})[n] = norm(part) * (2**0.5 if leaf == "shared" else 1.0)
                 train_step(model, optimizer, n)
     rows = by_tag(sink)
-    leaves = {tag.removeprefix("activations/norm/parts.") for tag in rows if tag.startswith("activations/norm/")}
-    assert leaves == {
+    found = {tag: row for tag, row in rows.items() if tag.startswith("activations/norm/")}
+    assert found == {
+        f"activations/norm/parts.{leaf}": pytest.approx(expected, rel=1e-6) for leaf, expected in norms.items()
+    }
+    assert set(norms) == {
         "mapping/a",
         "mapping/b",
         "record/last_hidden_state",
+        "fields/first",
         "pair/0",
         "nested/1/0",
         "nested/1/1/k",
         "shared",
     }
-    assert rows["activations/calls/parts.shared"] == {0: 2, 1: 2}
-    named = {
-        site for skip in watch.close().named_skips if skip.name == "activation_not_floating" for site in skip.sites
+    assert {tag.replace("activation_grads", "activations") for tag in rows if "activation_grads/norm" in tag} == set(
+        found
+    )
+    assert rows["activations/calls/parts.shared"] == rows["activation_grads/calls/parts.shared"] == {0: 2, 1: 2}
+    assert rows["activations/count/parts.shared"] == {0: 30, 1: 30}
+    named = {(site, skip.detail) for skip in watch.close().named_skips for site in skip.sites}
+    assert named == {
+        ("parts.truth", "torch.bool"),
+        ("parts.integer", "torch.int64"),
+        ("parts.nested/0", "int"),
+        ("parts.fields/third", "str"),
+        ("parts.nothing", "tuple without a tensor"),
+        ("parts.none", "NoneType without a tensor"),
+        ("parts.strange", "object"),
     }
-    assert named >= {"parts.truth", "parts.integer"}
+    assert set(watch.close().skip_counts) == {"activation_not_floating"}
 
 
-@pytest.mark.parametrize("signals", [(), ("activation_grads",), ("activations", "activation_grads")])
+@dataclass
+class Fields:
+    """An output of the user's own making."""
+
+    first: Any
+    second: Any
+    third: Any
+
+
+def floats(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the floating tensors in a value, by keys and numbers that this test finds on its own."""
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point():
+            yield "", value
+        return
+    items = list(value.items()) if hasattr(value, "items") else []
+    items = list(vars(value).items()) if isinstance(value, Fields) else items
+    items = list(enumerate(value)) if isinstance(value, (tuple, list)) else items
+    for key, part in items:
+        for rest, tensor in floats(part):
+            yield f"{key}/{rest}".rstrip("/"), tensor
+
+
+class Residual(nn.Module):
+    """A convolution, a ReLU, a convolution and a shortcut; in place, or with the same numbers out of place."""
+
+    def __init__(self, *, in_place: bool = True) -> None:
+        super().__init__()
+        self.conv, self.act, self.last = nn.Conv2d(2, 2, 1), nn.ReLU(inplace=in_place), nn.Conv2d(2, 2, 1)
+        self.in_place = in_place
+
+    def forward(self, x: Any) -> Any:
+        """Add the shortcut."""
+        y = self.last(self.act(self.conv(x)))
+        if not self.in_place:
+            return y + x
+        y += x
+        return y
+
+
+def fit_residual(
+    signals: tuple[str, ...], *, in_place: bool = True, prepare: Callable[[Any], object] | None = None
+) -> tuple[Any, dict[str, dict[int, Any]]]:
+    """Train three steps; return the state and the rows."""
+    torch.manual_seed(0)
+    model, sink = Residual(in_place=in_place), trk.MemorySink()
+    if prepare is not None:
+        prepare(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(1, 2, 3, 3, generator=torch.Generator().manual_seed(1))
+    options = {"optimizer": optimizer, "select": ("_root", "conv", "act", "last"), "inputs": x, "every": 1}
+    watch = trk.watch(model, sink, signals=signals, **options) if signals else None
+    for n in range(3):
+        with watch.step(n) if watch is not None else nullcontext():
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    if watch is not None:
+        assert watch.close().skip_counts == {}
+    return model.state_dict(), {tag: row for tag, row in by_tag(sink).items() if not tag.startswith("torchlens/")}
+
+
+@pytest.mark.parametrize("signals", [("activation_grads",), ("activations", "activation_grads")])
 def test_in_place_operations_keep_working(signals: tuple[str, ...]) -> None:
-    """Report 19: outputs are watched though an in-place operation follows; training is the same (TIER-4)."""
+    """Report 19: outputs and their gradients are those of the net without in-place steps, training too (TIER-4)."""
+    state, rows = fit_residual(signals)
+    assert differences(fit_residual(())[0], state) == []
+    oracle = fit_residual(signals, in_place=False)[1]
+    leaves = {tag.split("/")[2] for tag in rows if tag.startswith("activation_grads/count")}
+    assert leaves == {"_root", "conv", "act", "last"} and rows.keys() == oracle.keys()
+    assert all(rows[tag] == pytest.approx(oracle[tag], rel=1e-6) for tag in rows)
+    assert rows["activation_grads/count/conv"] == {n: 18 for n in range(3)}
 
-    class Residual(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.act, self.last = nn.Conv2d(2, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 2, 1)
 
-        def forward(self, x: Any) -> Any:
-            y = self.last(self.act(self.conv(x)))
-            y += x
-            return y
+def test_a_backward_hook_on_the_module_would_have_raised() -> None:
+    """Report 19: what torch's own full backward hook does in this net, which is why there is none of ours (TIER-4)."""
 
-    def train(signals: tuple[str, ...]) -> tuple[Any, trk.MemorySink]:
-        torch.manual_seed(0)
-        model, sink = Residual(), trk.MemorySink()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        x = torch.randn(1, 2, 3, 3, generator=torch.Generator().manual_seed(1))
-        options = {"optimizer": optimizer, "select": ("conv", "act", "last"), "inputs": x, "every": 1}
-        watch = trk.watch(model, sink, signals=signals, **options) if signals else None
-        for n in range(3):
-            with watch.step(n) if watch is not None else nullcontext():
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
-        if watch is not None:
-            watch.close()
-        return model.state_dict(), sink
+    def stock(model: Any) -> None:
+        model.conv.register_full_backward_hook(lambda module, given, gave: None)
 
-    state, sink = train(signals)
-    assert differences(train(())[0], state) == []
-    if signals:
-        for leaf in ("act", "last"):
-            assert by_tag(sink)[f"activation_grads/count/{leaf}"] == {n: 18 for n in range(3)}
+    with pytest.raises(RuntimeError, match="modified inplace"):
+        fit_residual((), prepare=stock)
+    census: list[dict[str, int]] = []
+    fit_residual((), prepare=lambda model: census.append(hook_census(model)))
+    with trk.watch(
+        model := Residual(),
+        trk.MemorySink(),
+        signals=("activation_grads",),
+        select="conv",
+        inputs=torch.ones(1, 2, 3, 3),
+    ):
+        now = hook_census(model)
+    assert {key for key in now if now[key] != census[0][key]} == {"conv._forward_hooks"}
 
 
 def test_tensors_of_one_element_and_values_on_edges() -> None:

@@ -52,6 +52,14 @@ def test_the_example_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     sys.modules.pop("watch_gpt2")
 
 
+def test_the_page_on_op_grain_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A GPT-2 with eager attention gives twelve series per softmax, and consent is asked for (TIER-2, TIER-3)."""
+    pytest.importorskip("transformers")
+    page = run_page("op-grain.md", monkeypatch, tmp_path)
+    assert page["session"].close().skip_counts == {}
+    sys.modules.pop("collapsing_heads")
+
+
 @pytest.mark.parametrize("page", ["coming-from-wandb-watch.md", "cost-tiers.md"])
 def test_the_other_pages_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every block runs, and its assertions hold (TIER-1, XFER-1, ATTACH-5)."""

@@ -172,6 +172,36 @@ def test_watching_changes_no_bit(make: Any, amp: bool, signals: tuple[str, ...])
     assert len(sink.histograms) >= STEPS // 10 * len(signals)
 
 
+@pytest.mark.parametrize(
+    ("make", "amp"),
+    [(make, amp) for make in (sgd, fused, lbfgs) for amp in (False, True) if not (amp and make is lbfgs)],
+)
+def test_watching_operations_changes_no_bit(make: Any, amp: bool) -> None:
+    """Discovery, calibration and fifty steps leave the same bits; every second step has rows (TIER-2, TIER-3)."""
+    sink = trk.MemorySink()
+
+    def attach(model: Any, optimizer: Any) -> trk.WatchSession:
+        with pytest.warns(trk.WatchOpGrainCostWarning):
+            return trk.watch(
+                model,
+                sink,
+                optimizer=optimizer,
+                every=2,
+                hist_every=10,
+                signals=("activations",),
+                grain="op",
+                select=("first", "norm", "act", "drop", "tied", trk.func("add")),
+                facets={trk.func("linear"): trk.split_heads(3, dim=1)},
+                inputs=batch(0),
+                allow_forward_wrap=True,
+            )
+
+    assert broken_rules(make, amp=amp, attach=attach) == []
+    rows = by_tag(sink)
+    found = [tag for tag in rows if tag.startswith("activations/norm/")]
+    assert len(found) == 7 + 6 and all(sorted(rows[tag]) == list(range(0, STEPS, 2)) for tag in found), found
+
+
 class Rude:
     """A watcher that is no guest, in one way."""
 

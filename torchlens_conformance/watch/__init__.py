@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .attach import watch
+    from .op_grain.calibration import WatchOpGrainCostWarning
     from .plan import PlanReport
     from .report import CloseReport
     from .session import StepScope, WatchSession, WatchUnclosedWarning
@@ -21,6 +22,7 @@ _LAZY = {
     "NamedSkip": "skips",
     "PlanReport": "plan",
     "StepScope": "session",
+    "WatchOpGrainCostWarning": "op_grain.calibration",
     "WatchSession": "session",
     "WatchSettings": "settings",
     "WatchUnclosedWarning": "session",
@@ -32,6 +34,7 @@ __all__ = [
     "NamedSkip",
     "PlanReport",
     "StepScope",
+    "WatchOpGrainCostWarning",
     "WatchSession",
     "WatchSettings",
     "WatchUnclosedWarning",

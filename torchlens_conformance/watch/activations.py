@@ -40,7 +40,8 @@ class ForwardRecord:
     Attributes:
         measurements: What was started; fetched when the step is over.
         calls: How many outputs are merged, by family and leaf.
-        modules: Leaves of the modules that ran.
+        seen: Leaves of the modules, or labels of the operations, that ran; empty when there was no forward.
+        blind: Whether a forward came that could not be observed.
         problems: (skip, detail, leaf) of what could not be taken.
     """
 
@@ -54,9 +55,10 @@ class ForwardRecord:
         self._exponent = exponent or 0
         self._handles: list[Any] = []
         self.open = True
-        self.measurements = Measurements(self._report)
+        self.measurements = Measurements(self.report)
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.modules: set[str] = set()
+        self.seen: set[str] = set()
+        self.blind = False
         self.problems: dict[tuple[str, str, str], None] = {}
 
     def close(self) -> None:
@@ -68,26 +70,33 @@ class ForwardRecord:
 
     def observe(self, site: ModuleSite, output: object, families: Sequence[str]) -> None:
         """Take one output of a module."""
-        self.modules.add(site.leaf)
-        for leaf, part in labelled(output, site.leaf):
+        self.seen.add(site.leaf)
+        parts = list(labelled(output, site.leaf))
+        if not parts:
+            self.report("activation_not_floating", f"{_kind(output)} without a tensor", site.leaf)
+        for leaf, part in parts:
             if not is_watchable(part):
-                self._report("activation_not_floating", _kind(part), leaf)
+                self.report("activation_not_floating", _kind(part), leaf)
             elif leaf not in self._leaves:
-                self._report("activation_unknown_leaf", "", leaf)
+                self.report("activation_unknown_leaf", "", leaf)
             else:
                 assert isinstance(part, torch.Tensor)
                 self._observe_tensor(leaf, part, families)
 
     def take(self, family: str, leaf: str, tensor: torch.Tensor) -> None:
         """Start to measure one tensor, which is merged into its leaf; a device is not waited for."""
+        self.take_all(family, [(leaf, tensor)])
+
+    def take_all(self, family: str, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
+        """Start to measure several tensors together, each under its leaf."""
         exponent = self._exponent if family == "activation_grads" else 0
-        request = Request(family, leaf, tensor.detach(), self._descriptor, exponent)
+        requests = [Request(family, leaf, tensor.detach(), self._descriptor, exponent) for leaf, tensor in tensors]
         with torch.no_grad():
-            self.calls.update(self.measurements.add([request]))
+            self.calls.update(self.measurements.add(requests))
 
     def fail(self, error: Exception, leaf: str) -> None:
         """Note an error of ours; it never reaches the model."""
-        self._report("collection_failed", f"{type(error).__name__}: {error}", leaf)
+        self.report("collection_failed", f"{type(error).__name__}: {error}", leaf)
 
     def _observe_tensor(self, leaf: str, tensor: torch.Tensor, families: Sequence[str]) -> None:
         if "activations" in families:
@@ -97,7 +106,8 @@ class ForwardRecord:
             hook = _GradientHook(self, leaf)
             self._handles.append(tensor.register_hook(hook))  # type: ignore[no-untyped-call]
 
-    def _report(self, name: str, detail: str, leaf: str) -> None:
+    def report(self, name: str, detail: str, leaf: str) -> None:
+        """Note what could not be taken."""
         self.problems[name, detail, leaf] = None
 
 
@@ -153,7 +163,7 @@ class OutputHook:
         del module, args
         observer = self._observer()
         record = None if observer is None else observer.record
-        if observer is None or record is None or _inside_backward():
+        if observer is None or record is None or inside_backward():
             return
         try:
             record.observe(self._site, output, observer.families)
@@ -176,7 +186,7 @@ class ForwardEntryHook:
     def __call__(self, module: nn.Module, args: object) -> None:
         """Tell the session that a forward begins; validation under no_grad is none of a training step."""
         del module, args
-        if torch.is_grad_enabled() and not _inside_backward():
+        if torch.is_grad_enabled() and not inside_backward():
             self._entered()
 
     def __deepcopy__(self, memo: object) -> Inert:
@@ -186,7 +196,7 @@ class ForwardEntryHook:
         return (getattr, (contextlib.nullcontext(), "__exit__"))
 
 
-def _inside_backward() -> bool:
+def inside_backward() -> bool:
     """Return whether this thread runs a backward: activation checkpointing calls modules again there."""
     return torch._C._current_graph_task_id() != -1
 

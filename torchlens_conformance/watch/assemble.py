@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -17,6 +17,8 @@ from .drain import Drain
 from .emission import Emitter, EventStream
 from .engine import Engine
 from .hooks import HookSet, install
+from .op_grain.attaching import NOTES, calibrate_watched, watched_operations
+from .op_grain.selection import OperationChoice
 from .owners import Owners, require_optimizers
 from .plan import PlanReport, make_plan, manifest_text
 from .registry import Key, Registration, require_free, shares_names
@@ -39,6 +41,7 @@ class Request:
     signals: tuple[str, ...]
     optimizer: object
     selectors: tuple[str, ...] | None
+    choice: OperationChoice | None
     every: int
     hist_every: int | None
     source: Callable[[], object] | None
@@ -67,13 +70,18 @@ def assemble(request: Request) -> Parts:
     rank = _silent_rank(request.model)
     disabled_by = request.disabled_by or (None if rank is None else f"rank {rank}: rank 0 emits")
     watched = _resolve(request, collects=request.disabled_by is None)
+    histograms = request.hist_every is not None
     tags = _tag_book(request, watched)
     checks.preflight_tags(ledger, tags.require_safe())
-    if request.hist_every is not None:
+    if histograms:
         checks.preflight_histograms(ledger, watched.descriptor)
     plan = _plan(request, watched)
     if request.disabled_by is None:
         require_within(request.budgets, _costs(plan))
+    calibration = None if disabled_by else calibrate_watched(watched, request.inputs, histograms=histograms)
+    if calibration is not None:
+        plan = replace(plan, notes=(*plan.notes, calibration.sentence()), op_grain_overhead_median_x=calibration.ratio)
+        calibration.warn()
     _add_notes(ledger, (request.namespace, request.name))
     law = StepLaw(every=request.every, hist_every=request.hist_every, last_step=checks.held_step(ledger))
     law.segment = request.settings.segment_id
@@ -81,7 +89,13 @@ def assemble(request: Request) -> Parts:
     skips = Skips(retention=request.settings.retention)
     manifest = _manifest(request, watched, plan)
     drain = Drain(
-        watched, law=law, emitter=emitter, skips=skips, manifest=manifest, retention=request.settings.retention
+        watched,
+        law=law,
+        emitter=emitter,
+        skips=skips,
+        manifest=manifest,
+        retention=request.settings.retention,
+        calibration=calibration,
     )
     engine = None if disabled_by else _engine(request, watched, law=law, drain=drain, skips=skips)
     registration = Registration(root, (request.namespace, request.name), [row.sink for row in ledger.rows])
@@ -121,6 +135,14 @@ def _resolve(request: Request, *, collects: bool) -> Watched:
     descriptor = request.descriptor or checks.offered_descriptor(request.ledger) or DEFAULT_DESCRIPTOR
     if not collects:
         return Watched(model, signals, [], [], {}, descriptor, request.allow_missing_phases)
+    if request.choice is not None:
+        checks.require_no_foreign_watcher(model, request.namespace)
+        checks.require_whole(model, [])
+        checks.require_open_forward(model)
+        missing = request.allow_missing_phases
+        return watched_operations(
+            model, request.inputs, request.selectors, request.choice, descriptor, allow_missing_phases=missing
+        )
     needs_parameters = bool(BOUNDARY_SIGNALS.intersection(signals))
     needs_modules = bool(MODULE_SIGNALS.intersection(signals))
     parameters, modules = select_sites(
@@ -155,8 +177,10 @@ def _tag_book(request: Request, watched: Watched) -> TagBook:
 
 
 def _plan(request: Request, watched: Watched) -> PlanReport:
-    notes = []
-    if watched.module_signals:
+    notes: list[str] = []
+    if watched.choice is not None:
+        notes += NOTES
+    elif watched.module_signals:
         notes.append(
             "tier M: ordinary forward hooks, about 1.1x of the forward on sampled steps; one discovery forward"
         )
@@ -174,6 +198,7 @@ def _plan(request: Request, watched: Watched) -> PlanReport:
         descriptor=watched.descriptor,
         budgets=request.budgets,
         notes=tuple(notes),
+        operations=watched.operations,
     )
 
 
@@ -201,7 +226,14 @@ def _manifest(request: Request, watched: Watched, plan: PlanReport) -> str:
         "torch": torch.__version__,
         "torchlens_conformance": __version__,
     }
-    return manifest_text(plan, run=run, parameters=watched.parameters, modules=watched.modules, outputs=watched.outputs)
+    return manifest_text(
+        plan,
+        run=run,
+        parameters=watched.parameters,
+        modules=watched.modules,
+        outputs=watched.outputs,
+        operations=watched.operations,
+    )
 
 
 def _add_notes(ledger: Ledger, key: Key) -> None:

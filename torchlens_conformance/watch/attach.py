@@ -14,14 +14,22 @@ from ..protocol.refusals import Refusal, short_repr
 from . import checks
 from .assemble import Request, assemble
 from .emission import EventStream
+from .op_grain.selection import (
+    FunctionSelector,
+    HeadSplit,
+    OperationChoice,
+    refuse_selector,
+    require_facets,
+    without_functions,
+)
 from .session import WatchSession
 from .settings import (
     WatchSettings,
     refuse_setting,
-    refuse_unavailable,
     require_budgets,
     require_grain,
     require_module_inputs,
+    require_op_signals,
     require_period,
     require_signals,
 )
@@ -40,7 +48,7 @@ def watch(
     *,
     signals: Iterable[str] = ("gradients",),
     optimizer: Optimizer | Iterable[Optimizer] | None = None,
-    select: str | Iterable[str] | None = None,
+    select: str | FunctionSelector | Iterable[str | FunctionSelector] | None = None,
     every: int = 50,
     hist_every: int | None = None,
     step: Callable[[], object] | None = None,
@@ -50,7 +58,7 @@ def watch(
     example_input: object = None,
     grain: str = "module",
     allow_forward_wrap: bool = False,
-    facets: Mapping[str, object] | None = None,
+    facets: Mapping[str, HeadSplit] | Mapping[FunctionSelector, HeadSplit] | None = None,
     descriptor: GridDescriptor | None = None,
     settings: WatchSettings | None = None,
     max_sites: int | None = None,
@@ -73,7 +81,8 @@ def watch(
             ``activation_grads`` (read at outputs of modules; need ``select=`` and ``inputs=``). Parameters are those
             after the step, gradients those that the step used, updates after minus before.
         optimizer: The optimizer or optimizers; left out, every optimizer that updates a watched parameter.
-        select: Prefixes of parameter and module names, by whole components; left out, all parameters.
+        select: Prefixes of parameter and module names, by whole components; left out, all parameters. At op grain
+            also :func:`~torchlens_conformance.trackers.func`; a prefix stands for the operations of a module.
         every: Steps that it divides are sampled; the first eligible and the last one always are.
         hist_every: The same for histograms; None for none.
         step: For a loop without step scopes: returns the present step, called at every boundary.
@@ -81,9 +90,12 @@ def watch(
         namespace: One component in front of every tag.
         inputs: An example of the model's inputs for one discovery forward: a tensor, a tuple, a mapping of keywords.
         example_input: The same as ``inputs``.
-        grain: ``module``; ``op`` is not built yet.
-        allow_forward_wrap: Consent to op grain.
-        facets: Of op grain.
+        grain: ``module``, or ``op`` for single operations inside the forward: activations alone, of the first forward
+            of a sampled step, under labels ``<function>_<k>_<n>`` of one discovery forward.
+        allow_forward_wrap: Consent to op grain, whose observer stands in the place of ``model.forward`` while a sampled
+            step runs. A few more forwards at attach measure what it costs, which one warning and the plan tell.
+        facets: At op grain, labels or functions by which outputs are split, each part with a series of its own; see
+            :func:`~torchlens_conformance.trackers.split_heads`.
         descriptor: The grid of the histograms; left out together with ``settings``, the first sink that offers one.
         settings: See :class:`WatchSettings`.
         max_sites: Most watched parameters and module outputs.
@@ -100,11 +112,12 @@ def watch(
     ``watch_budget_exceeded``, ``watch_optimizer_invalid``, ``watch_sparse_grad_unsupported``,
     ``watch_sharded_unsupported``, ``watch_dtype_unsupported``, ``watch_compiled_unsupported``,
     ``watch_tier_inputs_missing``, ``watch_tier_unavailable``, ``watch_forward_wrap_consent_required``,
+    ``watch_facet_shape_invalid``,
     ``watch_discovery_failed``, ``tracker_namespace_collision``, ``tracker_name_invalid``, ``tracker_tag_unsafe``,
     ``tracker_sink_invalid``, ``tracker_sink_duplicate``, ``tracker_sink_closed``,
     ``tracker_sink_capability_missing``, and what a sink's own preflight raises.
 
-    Clause: STEP-1, ATTACH-1..9, TAG-2, TAG-3, TAG-6, TIER-1, ENV-1.
+    Clause: STEP-1, ATTACH-1..9, TAG-2, TAG-3, TAG-6, TIER-1, TIER-2, TIER-3, ENV-1.
     """
     if not isinstance(model, nn.Module):
         raise Refusal(
@@ -113,12 +126,13 @@ def watch(
             remedy="Give the module itself: watch(model, to=sink).",
             model=short_repr(model),
         )
-    require_grain(grain, allow_forward_wrap=allow_forward_wrap)
-    if facets is not None:
-        refuse_unavailable("facets=")
+    by_operation = require_grain(grain, allow_forward_wrap=allow_forward_wrap)
     example = _one_example(inputs, example_input)
     words = require_signals(signals)
+    if by_operation:
+        require_op_signals(words)
     require_module_inputs(words, select=select, inputs=example)
+    prefixes, choice = _what_is_chosen(select, facets, by_operation=by_operation)
     if step is not None and not callable(step):
         refuse_setting("step", step, "a callable without arguments")
     if event_stream is not None and not callable(event_stream):
@@ -135,7 +149,8 @@ def watch(
         ledger=Ledger(to if isinstance(to, (list, tuple, set, frozenset)) else (to,)),
         signals=words,
         optimizer=optimizer,
-        selectors=require_selectors(select),
+        selectors=require_selectors(prefixes),
+        choice=choice,
         every=_required_period("every", every),
         hist_every=require_period("hist_every", hist_every, optional=True),
         source=step,
@@ -151,6 +166,18 @@ def watch(
         disabled_by=f"{DISABLE_VARIABLE}=1" if os.environ.get(DISABLE_VARIABLE) == "1" else None,
     )
     return WatchSession(assemble(request))
+
+
+def _what_is_chosen(select: object, facets: object, *, by_operation: bool) -> tuple[object, OperationChoice | None]:
+    """Return the prefixes of ``select=``, and what is chosen among operations; None at module grain."""
+    prefixes, functions = without_functions(select)
+    if by_operation:
+        return prefixes, OperationChoice(functions, require_facets(facets))
+    if functions:
+        refuse_selector(select, 'func() selects operations: give grain="op" and allow_forward_wrap=True with it.')
+    if facets is not None:
+        refuse_setting("facets", facets, 'left out unless grain="op"')
+    return prefixes, None
 
 
 def _required_period(name: str, value: object) -> int:

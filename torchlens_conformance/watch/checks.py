@@ -14,7 +14,7 @@ from ..statistics.layout import DTYPES
 from .registry import is_held
 from .settings import WatchSettings, refuse_setting
 from .sites import ModuleSite, ParameterSite, current_parameters
-from .wrappers import clean_name
+from .wrappers import clean_name, unwrapped
 
 SHOWN = 8
 """Names that a refusal lists."""
@@ -179,6 +179,32 @@ def require_eager(model: nn.Module, modules: Iterable[ModuleSite]) -> None:
             remedy="Watch gradients, parameters and updates, which need no hook on modules, or do not compile.",
             modules=inside[:SHOWN],
         )
+
+
+def require_open_forward(model: nn.Module) -> None:
+    """Refuse ``watch_compiled_unsupported`` at op grain, where every call has to be seen. Clause: TIER-3.
+
+    A recording would make compiled code compile anew, and scripted code calls nothing that can be seen.
+    """
+    closed = [
+        clean_name(model, path) or type(module).__name__
+        for path, module in model.named_modules()
+        if _is_compiled(module)
+    ]
+    if isinstance(unwrapped(model), torch.jit.ScriptModule):
+        closed.append(type(unwrapped(model)).__name__)
+    if closed:
+        raise compiled_unsupported(closed)
+
+
+def compiled_unsupported(modules: Sequence[str]) -> Refusal:
+    """Return the refusal for compiled or scripted code at op grain. Clause: TIER-3."""
+    return Refusal(
+        "watch_compiled_unsupported",
+        "Operations inside compiled or scripted code cannot be watched one by one.",
+        remedy="Watch the model before it is compiled, or watch gradients, parameters and updates of this one.",
+        modules=list(modules[:SHOWN]),
+    )
 
 
 def _is_compiled(module: nn.Module) -> bool:

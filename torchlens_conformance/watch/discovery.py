@@ -38,12 +38,7 @@ def discover(model: nn.Module, watched: Sequence[tuple[ModuleSite, nn.Module]], 
         try:
             call_with(model, inputs)
         except Exception as error:
-            raise Refusal(
-                "watch_discovery_failed",
-                f"The model raised {type(error).__name__} in the discovery forward: {error}",
-                remedy="Give inputs= that the model takes: a tensor, a tuple of arguments, or a mapping of keywords.",
-                error=type(error).__name__,
-            ) from error
+            raise discovery_failed(error) from error
     if not found:
         raise Refusal(
             "watch_discovery_failed",
@@ -52,6 +47,16 @@ def discover(model: nn.Module, watched: Sequence[tuple[ModuleSite, nn.Module]], 
             modules=[site.leaf for site, _ in watched],
         )
     return found
+
+
+def discovery_failed(error: Exception) -> Refusal:
+    """Return the refusal for a model that raised on its example. Clause: TIER-1, TIER-2."""
+    return Refusal(
+        "watch_discovery_failed",
+        f"The model raised {type(error).__name__} in the discovery forward: {error}",
+        remedy="Give inputs= that the model takes: a tensor, a tuple of arguments, or a mapping of keywords.",
+        error=type(error).__name__,
+    )
 
 
 def _note(found: dict[str, list[str]], leaf: str) -> Callable[[nn.Module, object, object], None]:

@@ -12,6 +12,7 @@ from .boundary import owned_ids, parameter_requests
 from .emission import Emitter
 from .measure import Request, Results, measure
 from .missing import missing_phases
+from .op_grain.calibration import Calibration
 from .owners import Owners
 from .schedule import StepLaw
 from .sites import live_sites
@@ -51,6 +52,7 @@ class Drain:
         skips: Takes named skips.
         manifest: The manifest, as text.
         retention: How many missing phases are kept.
+        calibration: What op grain costs, told once beside the manifest.
 
     Attributes:
         writer: Emits the rows of a sampled step.
@@ -62,7 +64,15 @@ class Drain:
     """
 
     def __init__(
-        self, watched: Watched, *, law: StepLaw, emitter: Emitter, skips: Skips, manifest: str, retention: int
+        self,
+        watched: Watched,
+        *,
+        law: StepLaw,
+        emitter: Emitter,
+        skips: Skips,
+        manifest: str,
+        retention: int,
+        calibration: Calibration | None = None,
     ) -> None:
         self._watched = watched
         self._law = law
@@ -70,6 +80,7 @@ class Drain:
         self._skips = skips
         self._manifest = manifest
         self._retention = retention
+        self._calibration = calibration
         self._announced = False
         self._deferred: list[tuple[int, str, torch.Tensor]] = []
         self._last: LastStep | None = None
@@ -89,6 +100,9 @@ class Drain:
             self._announced = True
             self._emitter.run("attached", step, 1)
             self._emitter.meta("manifest", step, self._manifest)
+            if self._calibration is not None:
+                self._emitter.run("op_grain_overhead_median_x", step, self._calibration.ratio)
+                self._emitter.meta("op_grain_calibration", step, self._calibration.text())
             self._emitter.event("attached", step, {})
         if segment is not None:
             self._emitter.run("segment", step, segment)

@@ -10,11 +10,13 @@ from .activations import ForwardRecord, ModuleObserver
 from .amp import ScalerView, found_infinities
 from .block import Basis, Block, OptimizerBoundary
 from .boundary import Arguments, SampledBoundary, is_inner_step, owned_ids
+from .op_grain.observer import OperationObserver
 from .owners import Owners
 from .schedule import Due, StepLaw, require_step
 from .sites import ParameterSite, live_sites
 from .skips import Skips
 from .watched import Watched
+from .wrappers import unwrapped
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -49,7 +51,7 @@ class Engine:
         self.watched = watched
         self.law = law
         self.owners = owners
-        self.observer = ModuleObserver(watched.module_signals)
+        self.observer = _observer_of(watched)
         self._drain = drain
         self._skips = skips
         self._source = source
@@ -184,7 +186,7 @@ class Engine:
     def _drop_pending(self) -> None:
         if self._pending is not None:
             self._pending.close()
-            if self._pending.modules:
+            if self._pending.seen:
                 self._skips.add("forward_outside_step", self._pending_step)
         self._pending = self._pending_step = self.observer.record = None
 
@@ -269,3 +271,9 @@ class Engine:
         return all(
             id(parameter) in owned for _, parameter, _ in live if parameter is not None and parameter.requires_grad
         )
+
+
+def _observer_of(watched: Watched) -> ModuleObserver:
+    if watched.choice is None:
+        return ModuleObserver(watched.module_signals)
+    return OperationObserver(unwrapped(watched.model), watched.operations, watched.choice)

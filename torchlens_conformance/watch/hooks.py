@@ -11,6 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .activations import ForwardEntryHook, OutputHook
 from .boundary import Arguments
+from .op_grain.observer import OperationObserver
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -44,12 +45,16 @@ def install(engine: Engine, hooks: HookSet, *, boundaries: bool, entry: bool) ->
         engine: Told by the hooks, which hold it weakly.
         hooks: Takes the handles; whatever was installed before an error is in it.
         boundaries: Whether optimizer boundaries are watched.
-        entry: Whether the root's forward entry is watched; only ``step=`` with module signals needs it (STEP-6).
+        entry: Whether the root's forward entry is watched; only ``step=`` with activations needs it (STEP-6).
     """
     if boundaries:
         _install_boundaries(engine, hooks)
     model = engine.watched.model
-    if entry:
+    if isinstance(engine.observer, OperationObserver):
+        hooks.keep(engine.observer)
+        if entry:
+            engine.observer.follow(_weakly(engine.forward_entered))
+    elif entry:
         hooks.keep(model.register_forward_pre_hook(ForwardEntryHook(_weakly(engine.forward_entered))))
     for site in engine.watched.modules:
         hooks.keep(_module(model, site.path).register_forward_hook(OutputHook(engine.observer, site)))

@@ -56,14 +56,19 @@ def _name_absent(block: Block, owners: Owners, skips: Skips, came: set[int]) -> 
 
 def _missing_outputs(watched: Watched, block: Block) -> list[str]:
     record = block.forward
-    if record is None or not record.modules:
+    if record is None or not record.seen:
         return ["forward"]
+    if record.blind:
+        return []
     for site in watched.modules:
-        if site.leaf not in record.modules and site.leaf in watched.outputs:
+        if site.leaf not in record.seen and site.leaf in watched.outputs:
             block.report("activation_missing", "", site.leaf)
+    for operation in watched.operations:
+        if operation.label not in record.seen:
+            block.report("operation_missing", "", operation.label)
     if "activation_grads" not in watched.signals:
         return []
-    leaves = [leaf for module in sorted(record.modules) for leaf in watched.leaves_of(module)]
+    leaves = [leaf for module in sorted(record.seen) for leaf in watched.leaves_of(module)]
     without = [leaf for leaf in leaves if ("activation_grads", leaf) not in record.calls]
     if len(without) == len(leaves):
         return ["backward"]

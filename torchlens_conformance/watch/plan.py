@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..protocol.grid import GridDescriptor
 from ..protocol.tags import STATISTICS
 from ..statistics.packing import columns_of
+from .op_grain.sites import OperationSite
 from .settings import MODULE_SIGNALS
 from .sites import ModuleSite, ParameterSite
 
@@ -23,7 +24,7 @@ class FamilyPlan:
 
     Attributes:
         signal: The signal.
-        tier: ``P`` or ``M``.
+        tier: ``P``, ``M`` or ``O``.
         sites: Tensors that it reads.
         elements: Elements that it reads; None where shapes are known only at run time.
         bytes_per_step: Bytes that leave the device on a step with histograms, if any are asked for.
@@ -42,7 +43,7 @@ class PlanReport:
 
     Attributes:
         families: One row a signal.
-        matched_sites: Distinct watched parameters and module outputs.
+        matched_sites: Distinct watched parameters and outputs of modules or operations.
         elements_per_step: Elements read on a sampled step, as far as they are known at attach.
         bytes_per_step: Bytes that leave the device on a sampled step, scalars only.
         bytes_per_histogram_step: The same on a step with histograms; equal without histograms.
@@ -56,8 +57,10 @@ class PlanReport:
         lazy: Leaves that had no values at attach.
         budgets: The budgets that were set.
         notes: What else there is to know.
+        op_grain_overhead_median_x: At op grain, what a few pairs on this machine gave for the first forward of a
+            sampled step, as a multiple of the plain forward; else None.
 
-    Clause: XFER-1, TAG-6, ATTACH-5.
+    Clause: XFER-1, TAG-6, ATTACH-5, TIER-2.
     """
 
     families: tuple[FamilyPlan, ...]
@@ -74,6 +77,7 @@ class PlanReport:
     lazy: tuple[str, ...]
     budgets: Mapping[str, int]
     notes: tuple[str, ...]
+    op_grain_overhead_median_x: float | None = None
 
     def as_dict(self) -> dict[str, object]:
         """The plan as standard JSON values."""
@@ -101,6 +105,7 @@ class PlanReport:
             "lazy": list(self.lazy),
             "budgets": dict(self.budgets),
             "notes": list(self.notes),
+            "op_grain_overhead_median_x": self.op_grain_overhead_median_x,
         }
 
     def format(self) -> str:
@@ -140,10 +145,12 @@ def make_plan(
     descriptor: GridDescriptor,
     budgets: Mapping[str, int],
     notes: tuple[str, ...],
+    operations: Sequence[OperationSite] = (),
 ) -> PlanReport:
     """Return the plan of a session. Bytes and peak do not depend on the device; on a CPU nothing leaves it.
 
-    Outputs of modules are counted as one call of each, and not as float64, which sends ten numbers more.
+    Outputs of modules are counted as one call of each, and not as float64, which sends ten numbers more. Those of
+    operations are counted as they were in discovery.
     """
     elements = sum(site.elements for site in parameters)
     grid = None if hist_every is None else descriptor
@@ -152,13 +159,18 @@ def make_plan(
     for signal in signals:
         by_module = signal in MODULE_SIGNALS
         dtypes = ["float32"] * output_leaves if by_module else [site.dtype for site in parameters]
+        if operations:
+            dtypes = [facts.dtype for site in operations for _, facts in site.outputs for _ in range(site.series)]
         # The norm of the parameter before the step is one more read, without a histogram.
         reads = 2 if signal == "updates" else 1
         without = sum(columns_of(dtype, None).bytes for dtype in dtypes)
         with_grid = sum(columns_of(dtype, grid).bytes for dtype in dtypes) + (reads - 1) * without
         scalars += reads * without
         read = None if by_module else elements * reads
-        families.append(FamilyPlan(signal, "M" if by_module else "P", len(dtypes), read, with_grid))
+        if operations:
+            read = sum(site.elements for site in operations)
+        tier = "O" if operations else "M" if by_module else "P"
+        families.append(FamilyPlan(signal, tier, len(dtypes), read, with_grid))
     return PlanReport(
         tuple(families),
         (len(parameters) if not MODULE_SIGNALS.issuperset(signals) else 0) + output_leaves,
@@ -184,6 +196,7 @@ def manifest_text(
     parameters: list[ParameterSite],
     modules: list[ModuleSite],
     outputs: Mapping[str, list[str]],
+    operations: Sequence[OperationSite] = (),
 ) -> str:
     """Return the manifest as JSON: the run, the plan, and every site with its raw path. Clause: TAG-6, STEP-8."""
     return json.dumps(
@@ -206,6 +219,18 @@ def manifest_text(
             ],
             "modules": [
                 {"leaf": site.leaf, "path": site.path, "outputs": outputs.get(site.leaf, [])} for site in modules
+            ],
+            "operations": [
+                {
+                    "label": site.label,
+                    "function": site.function,
+                    "module": site.module,
+                    "outputs": [
+                        {"leaf": leaf, "shape": list(facts.shape), "dtype": facts.dtype} for leaf, facts in site.outputs
+                    ],
+                    "facets": [] if site.split is None else list(site.split.names),
+                }
+                for site in operations
             ],
         }
     )

@@ -32,10 +32,11 @@ RUN_KEYS = (
     "amp_scale",
     "amp_unscale_derived",
     "closure_evaluations",
+    "op_grain_overhead_median_x",
 )
 """The run-health series."""
 
-META_KINDS = ("manifest", "amp_unscaled")
+META_KINDS = ("manifest", "amp_unscaled", "op_grain_calibration")
 """The texts about a run."""
 
 

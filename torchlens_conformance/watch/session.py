@@ -14,6 +14,7 @@ from .drain import Drain
 from .emission import Emitter
 from .engine import Engine
 from .hooks import HookSet
+from .operations.model import OperationTrace
 from .plan import PlanReport
 from .registry import Registration
 from .report import CloseReport
@@ -141,6 +142,11 @@ class WatchSession:
     def plan_report(self) -> PlanReport:
         """Return sites, elements, bytes a step, cadences and cost tiers; its text is for people. Clause: XFER-1."""
         return self._parts.plan
+
+    @property
+    def operations(self) -> OperationTrace | None:
+        """At op grain, what the discovery forward saw: labels, inputs, shapes; else None. Clause: TIER-3, GRAPH-1."""
+        return self._parts.watched.trace
 
     @property
     def closed(self) -> bool:

@@ -114,33 +114,36 @@ def require_within(budgets: Mapping[str, int], costs: Mapping[str, int]) -> None
             )
 
 
-def require_grain(grain: object, *, allow_forward_wrap: bool) -> None:
-    """Refuse op grain: without consent by ``watch_forward_wrap_consent_required``, else it is not built yet.
+def require_grain(grain: object, *, allow_forward_wrap: object) -> bool:
+    """Return whether the grain is that of operations.
 
-    Clause: TIER-2.
+    Raises ``watch_forward_wrap_consent_required`` for op grain without consent, and ``watch_settings_invalid`` for
+    another word. Clause: TIER-2.
     """
     if grain == "module":
-        return
+        return False
     if grain != "op":
         refuse_setting("grain", grain, '"module" or "op"')
-    if not allow_forward_wrap:
+    if allow_forward_wrap is not True:
         raise Refusal(
             "watch_forward_wrap_consent_required",
             "Op grain wraps the forward of the model on sampled steps.",
             remedy='Give allow_forward_wrap=True, or use grain="module".',
             grain="op",
         )
-    refuse_unavailable('grain="op"')
+    return True
 
 
-def refuse_unavailable(what: str) -> NoReturn:
-    """Refuse ``watch_tier_unavailable``: op grain is planned and not built."""
-    raise Refusal(
-        "watch_tier_unavailable",
-        f"{what} belongs to op grain, which is not built yet.",
-        remedy='Use grain="module" with select= and inputs=.',
-        asked=what,
-    )
+def require_op_signals(signals: Iterable[str]) -> None:
+    """Refuse ``watch_tier_unavailable`` for anything but activations at op grain. Clause: TIER-3."""
+    others = [signal for signal in signals if signal != "activations"]
+    if others:
+        raise Refusal(
+            "watch_tier_unavailable",
+            f"Op grain watches activations, and not {', '.join(others)}.",
+            remedy='Give signals=("activations",) here, and watch the others in a second session under another name=.',
+            signals=others,
+        )
 
 
 def require_module_inputs(signals: Iterable[str], *, select: object, inputs: object) -> None:

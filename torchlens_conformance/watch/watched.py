@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from torch import nn
 
 from ..protocol.grid import GridDescriptor
+from .op_grain.selection import OperationChoice
+from .op_grain.sites import OperationSite
+from .operations.model import OperationTrace
 from .settings import BOUNDARY_SIGNALS, MODULE_SIGNALS
 from .sites import ModuleSite, ParameterSite
 
@@ -24,6 +27,9 @@ class Watched:
         outputs: Output leaves of every module that ran in discovery, by the module's leaf.
         descriptor: The grid.
         allow_missing_phases: Whether a missing phase is a named skip.
+        operations: The operations, at op grain.
+        choice: What was asked for at op grain, else None.
+        trace: What discovery saw at op grain, else None.
     """
 
     model: nn.Module
@@ -33,6 +39,9 @@ class Watched:
     outputs: dict[str, list[str]]
     descriptor: GridDescriptor
     allow_missing_phases: bool
+    operations: list[OperationSite] = field(default_factory=list)
+    choice: OperationChoice | None = None
+    trace: OperationTrace | None = None
 
     @cached_property
     def boundary_signals(self) -> tuple[str, ...]:
@@ -46,7 +55,9 @@ class Watched:
 
     @cached_property
     def output_leaves(self) -> tuple[str, ...]:
-        """Every output leaf that has a name, in the order of the modules."""
+        """Every output leaf that has a name, in the order of the modules or operations."""
+        if self.operations:
+            return tuple(leaf for site in self.operations for leaf in site.leaves)
         return tuple(leaf for site in self.modules for leaf in self.leaves_of(site.leaf))
 
     @cached_property

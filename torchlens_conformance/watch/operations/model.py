@@ -8,6 +8,14 @@ from dataclasses import dataclass
 HOST_TIME = "host time between call and return; on an accelerator the kernel may still run"
 """What a duration is evidence of."""
 
+TRACE_MODES = {
+    "executed": "The forward ran on real values.",
+    "fake": "The forward ran on tensors without values: nothing was computed, and times say nothing.",
+    "meta": "The model holds no values; the forward ran on shapes alone, and times say nothing.",
+    "structure": "No forward went through; there are modules and parameters only.",
+}
+"""What an account of a forward comes from."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
@@ -90,6 +98,8 @@ class OperationTrace:
         reads: Values that left the tensors.
         modules: By path, the class name of each module that ran.
         unseen: Sentences on what was not looked into.
+        parameters: Every parameter of the model once, used or not; one that is still lazy is left out.
+        trace_mode: One of :data:`TRACE_MODES`.
     """
 
     operations: tuple[Operation, ...]
@@ -98,6 +108,8 @@ class OperationTrace:
     reads: tuple[Read, ...]
     modules: Mapping[str, str]
     unseen: tuple[str, ...]
+    parameters: tuple[Source, ...] = ()
+    trace_mode: str = "executed"
 
     def census(self) -> dict[str, int]:
         """Return how often each function was called, the most frequent first."""

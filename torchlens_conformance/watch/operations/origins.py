@@ -7,6 +7,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..wrappers import clean_name
@@ -33,10 +35,14 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from tensors_in(getattr(value, field.name, None), f"{path}.{field.name}" if path else field.name)
 
 
-def storage_key(tensor: Tensor) -> int | None:
-    """Return what tensors of one storage share, or None for a tensor without one."""
+def storage_of(tensor: Tensor) -> StorageWeakRef | None:
+    """Return what tensors of one storage share, or None for a tensor without one.
+
+    It holds no memory of the storage. While it is kept no later storage is equal to it, as one at the same address
+    could be otherwise.
+    """
     try:
-        return int(tensor.untyped_storage()._cdata)
+        return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
     except (RuntimeError, NotImplementedError):
         return None
 
@@ -52,8 +58,8 @@ class Origins:
     def __init__(self, model: nn.Module) -> None:
         self.sources: list[Source] = []
         self._by_tensor: Any = WeakTensorKeyDictionary()
-        self._by_storage: dict[int, tuple[int, str]] = {}
-        self._written: dict[int, tuple[int, str]] = {}
+        self._by_storage: dict[StorageWeakRef, tuple[int, str]] = {}
+        self._written: dict[StorageWeakRef, tuple[int, str]] = {}
         self._number_of: dict[str, int] = {}
         self._listed: set[str] = set()
         self._outside = 0
@@ -68,15 +74,23 @@ class Origins:
         """Make the tensors among the arguments of the forward sources of their own, named by their place."""
         for path, tensor in tensors_in((*args, dict(kwargs)) if kwargs else args):
             place = path.split(".", 1)[1] if kwargs and path.startswith(f"{len(args)}.") else path
-            label = f"input.{place}"
+            if tensor in self._by_tensor:  # A parameter, or an argument that stands in an earlier place as well.
+                continue
+            # A model may hold something that is called ``input`` itself.
+            label = f"input.{place}" if f"input.{place}" not in self._kinds else f"argument.{place}"
             self._kinds[label] = "input"
             self._by_tensor[tensor] = label
 
     def of(self, tensor: Tensor) -> tuple[str, ...]:
-        """Return the labels that a tensor came from: its own origin, and a later writer to its storage."""
+        """Return the labels that a tensor came from: its own origin, and a later writer to its storage.
+
+        A lazy parameter comes from nowhere until it has values.
+        """
+        if is_lazy(tensor):
+            return ()
         label = self._by_tensor.get(tensor)
-        key = storage_key(tensor)
-        if label is None and key in self._by_storage:
+        key = storage_of(tensor)
+        if label is None and key is not None and key in self._by_storage:
             label = self._by_storage[key][1]
         if label is None:
             self._outside += 1
@@ -93,16 +107,23 @@ class Origins:
         """Note that an operation gave a tensor."""
         self._number_of[label] = number
         self._by_tensor[tensor] = label
-        key = storage_key(tensor)
+        key = storage_of(tensor)
         if key is not None:
             self._by_storage[key] = (number, label)
 
     def wrote(self, tensor: Tensor, label: str, number: int) -> None:
         """Note that an operation changed a tensor in place."""
         self.made(tensor, label, number)
-        key = storage_key(tensor)
+        key = storage_of(tensor)
         if key is not None:
             self._written[key] = (number, label)
+
+
+def parameters_of(model: nn.Module) -> Iterator[Source]:
+    """Yield every parameter that has values, tied ones once under their first name, used by a forward or not."""
+    for path, parameter in model.named_parameters():
+        if not is_lazy(parameter):
+            yield Source(clean_name(model, path), "parameter", facts_of(parameter))
 
 
 def version_of(tensor: Tensor) -> int | None:

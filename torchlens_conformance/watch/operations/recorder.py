@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,12 +14,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from ..wrappers import clean_name
 from .model import Operation, OperationTrace, Read
 from .naming import function_name, operation_label
-from .origins import Origins, facts_of, tensors_in, version_of
+from .origins import Origins, facts_of, parameters_of, tensors_in, version_of
 
 Observe: TypeAlias = Callable[[Operation, Sequence[Tensor]], None]
 """Called right after an operation with the tensors that it gave, before anything can change them."""
@@ -35,9 +37,12 @@ class OperationRecorder:
     Args:
         model: The model; its modules and parameters give the names.
         observe: Called after each operation. What it does with torch is not recorded.
+        origins: Whether inputs are followed to what made them; without it operations have no inputs, and cost less.
+
+    An error of the recorder's own never reaches the forward; the trace names it.
     """
 
-    def __init__(self, model: nn.Module, *, observe: Observe | None = None) -> None:
+    def __init__(self, model: nn.Module, *, observe: Observe | None = None, origins: bool = True) -> None:
         self._model = model
         self._observe = observe
         self._names = {id(module): clean_name(model, path) for path, module in model.named_modules()}
@@ -48,7 +53,10 @@ class OperationRecorder:
         self._called: Counter[str] = Counter()
         self._outputs: tuple[str, ...] = ()
         self._thread = 0
-        self._origins = Origins(model)
+        self._origins = Origins(model) if origins else None
+        self._failures: dict[str, None] = {}
+        self._unseen: dict[str, None] = {}
+        self._compiled = 0
 
     @contextmanager
     def recording(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Iterator[None]:
@@ -57,7 +65,9 @@ class OperationRecorder:
         Hooks on all modules are there only inside the scope, and gone after it however it ends.
         """
         self._thread = threading.get_ident()
-        self._origins.add_inputs(args, kwargs or {})
+        compiled = _frames_compiled()
+        if self._origins is not None:
+            self._origins.add_inputs(args, kwargs or {})
         handles = [
             module_hooks.register_module_forward_pre_hook(self._enter),
             module_hooks.register_module_forward_hook(self._leave, always_call=True),
@@ -69,24 +79,37 @@ class OperationRecorder:
             for handle in handles:
                 handle.remove()
             self._running.clear()
+            self._compiled += _frames_compiled() - compiled
+
+    @property
+    def met_compiled_code(self) -> bool:
+        """Whether something was compiled while it was recorded: a recording changes what torch.compile sees."""
+        return self._compiled > 0
 
     def trace(self, returned: Any = None) -> OperationTrace:
         """Return what was recorded; ``returned`` is what the forward gave."""
-        outputs = [label for _, tensor in tensors_in(returned) for label in self._origins.of(tensor)]
+        outputs = self._labels([tensor for _, tensor in tensors_in(returned)])
+        if returned is not None and not outputs and self._origins is not None:
+            self._unseen[f"the forward returned {type(returned).__name__}: no tensor was found in it"] = None
         return OperationTrace(
             tuple(self._operations),
-            tuple(self._origins.sources),
-            tuple(dict.fromkeys(outputs)),
+            () if self._origins is None else tuple(self._origins.sources),
+            outputs,
             tuple(self._reads),
             dict(self._modules),
-            (*unseen_in(self._model), *self._composites()),
+            (*unseen_in(self._model), *self._composites(), *self._compiled_parts(), *self._failures, *self._unseen),
+            () if self._origins is None else tuple(parameters_of(self._model)),
         )
 
     def _enter(self, module: nn.Module, args: Any) -> None:
-        if threading.get_ident() != self._thread:
-            return
         # A module that hangs in a plain list has no path; its class stands for it.
         path = self._names.get(id(module), type(module).__name__)
+        if threading.get_ident() != self._thread:
+            if id(module) in self._names:
+                self._unseen[f"{path} ran in another thread: its operations are not recorded"] = None
+            return
+        if not any(isinstance(mode, _Mode) for mode in _get_current_function_mode_stack()):
+            self._unseen[f"{path} ran inside a function of torch: its operations are not listed one by one"] = None
         self._modules[path] = type(module).__name__
         self._running.append(path)
 
@@ -98,20 +121,35 @@ class OperationRecorder:
         """Run one function of torch, record it when it gives tensors, and return what it gave."""
         if threading.get_ident() != self._thread:
             return function(*args, **kwargs)
-        given = [tensor for _, tensor in tensors_in((args, dict(kwargs)))]
-        before = [version_of(tensor) for tensor in given]
+        name = function_name(function)
+        if name in _NO_OPERATIONS:
+            return function(*args, **kwargs)
+        given, before = self._before(name, args, kwargs)
         start = time.perf_counter()
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - start
-        self._record(function, given, before, result, seconds)
+        # Modes of others below this one, of a second recording say, are none of what is done here.
+        with torch._C.DisableTorchFunction():
+            try:
+                self._record(name, given, before, result, seconds)
+            except Exception as error:
+                self._fail(name, error)
         return result
 
-    def _record(
-        self, function: Callable[..., Any], given: list[Tensor], before: list[int | None], result: Any, seconds: float
-    ) -> None:
-        name = function_name(function)
-        if name in _NO_OPERATIONS:
-            return
+    def _before(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Tensor], list[int | None]]:
+        try:
+            given = [tensor for _, tensor in tensors_in((args, dict(kwargs)))]
+            return given, [version_of(tensor) for tensor in given]
+        except Exception as error:
+            self._fail(name, error)
+            return [], []
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self._failures[f"{name}: {type(error).__name__} in the recorder: {error}"] = None
+
+    def _record(self, name: str, given: list[Tensor], before: list[int | None], result: Any, seconds: float) -> None:
         written = [tensor for tensor, version in zip(given, before) if version_of(tensor) != version]
         outputs = [tensor for _, tensor in tensors_in(result)]
         if not outputs and not written:
@@ -122,10 +160,11 @@ class OperationRecorder:
         self._called[name] += 1
         number = len(self._operations) + 1
         label = operation_label(name, self._called[name], number)
-        for tensor in written:
-            self._origins.wrote(tensor, label, number)
-        for tensor in outputs:
-            self._origins.made(tensor, label, number)
+        if self._origins is not None:
+            for tensor in written:
+                self._origins.wrote(tensor, label, number)
+            for tensor in outputs:
+                self._origins.made(tensor, label, number)
         facts = tuple(map(facts_of, outputs or written))
         operation = Operation(label, name, number, self._module(), inputs, facts, bool(written), seconds)
         self._operations.append(operation)
@@ -137,7 +176,13 @@ class OperationRecorder:
             if operation.function in _COMPOSITES:
                 yield f"{operation.label} calls further functions of torch, which are not listed one by one"
 
+    def _compiled_parts(self) -> Iterator[str]:
+        if self.met_compiled_code:
+            yield "compiled functions ran inside the forward: they were compiled anew for the recording"
+
     def _labels(self, given: Sequence[Tensor]) -> tuple[str, ...]:
+        if self._origins is None:
+            return ()
         return tuple(dict.fromkeys(label for tensor in given for label in self._origins.of(tensor)))
 
     def _module(self) -> str:
@@ -157,14 +202,20 @@ class _Mode(TorchFunctionMode):
         return self._recorder.call(func, args, kwargs or {})
 
 
+def _frames_compiled() -> int:
+    """Return how many frames torch.compile has taken on in this process; 0 while it is not even loaded."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["frames"]["total"])
+
+
 def unseen_in(model: nn.Module) -> Iterator[str]:
     """Say which modules of a model a recording does not look into, one sentence a module."""
     for path, module in model.named_modules():
         name = clean_name(model, path) or "the root module"
         if isinstance(module, torch.jit.ScriptModule):
             yield f"{name} is scripted: what happens inside it is one step"
-        elif type(module).__name__ == "OptimizedModule":
-            yield f"{name} is compiled: what happens inside it is not seen"
+        elif type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+            yield f"{name} is compiled: it was recorded as the plain torch that it was made from"
         elif isinstance(module, (nn.MultiheadAttention, nn.TransformerEncoderLayer)) and not module.training:
             yield f"{name} takes its ordinary path while it is recorded, not the fast one that torch has for inference"
 
@@ -181,6 +232,18 @@ def record_forward(model: nn.Module, *args: Any, observe: Observe | None = None,
     Whatever the forward raises is raised; hooks and mode are gone then as well. Clause: TIER-3, GRAPH-1.
     """
     recorder = OperationRecorder(model, observe=observe)
-    with recorder.recording(args, kwargs):
+    with plain_torch(), recorder.recording(args, kwargs):
         returned = model(*args, **kwargs)
     return recorder.trace(returned)
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """Let what torch.compile made run as plain torch: it would compile the recorder along, and hide the operations."""
+    if hasattr(torch.compiler, "set_stance"):
+        with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+            # torch warns that hooks on all modules are called for a wrapper too; its name is that of what it wraps.
+            warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
+            yield
+    else:
+        yield

@@ -1,0 +1,71 @@
+"""The discovery pass of op grain: which operations a forward calls, from metadata alone (TIER-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...protocol.refusals import Refusal
+from ..activations import call_with
+from ..checks import compiled_unsupported
+from ..discovery import discovery_failed, everything_restored
+from ..operations.model import OperationTrace
+from ..operations.recorder import OperationRecorder
+from .wrap import Forward, ForwardWrap
+
+
+def discover_operations(model: nn.Module, inputs: object) -> OperationTrace:
+    """Run one forward under no_grad in the model's current mode and return its operations; no value is kept.
+
+    Everything that :func:`~torchlens_conformance.watch.discovery.everything_restored` names is restored, also when the
+    forward raises.
+
+    Args:
+        model: The innermost model.
+        inputs: See :func:`~torchlens_conformance.watch.activations.call_with`.
+
+    Raises ``watch_discovery_failed``, and ``watch_compiled_unsupported`` when the forward calls compiled functions.
+    Clause: TIER-2.
+    """
+    traces: list[OperationTrace] = []
+    compiled = False
+
+    def around(plain: Forward, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        nonlocal compiled
+        if traces:
+            return plain(*args, **kwargs)
+        recorder = OperationRecorder(model)
+        try:
+            with recorder.recording(args, kwargs):
+                returned = plain(*args, **kwargs)
+        finally:
+            compiled = recorder.met_compiled_code
+        traces.append(recorder.trace(returned))
+        return returned
+
+    wrap = ForwardWrap(model, around)
+    with everything_restored(model), torch.no_grad():
+        wrap.install()
+        try:
+            call_with(model, inputs)
+        except Exception as error:
+            # The compiler may have stumbled over the recording itself.
+            raise (_compiled(model) if compiled else discovery_failed(error)) from error
+        finally:
+            wrap.remove()
+    if compiled:
+        raise _compiled(model)
+    if not traces:
+        raise Refusal(
+            "watch_discovery_failed",
+            "The model's forward was not called in the discovery forward.",
+            remedy="Watch the module whose forward runs.",
+        )
+    return traces[0]
+
+
+def _compiled(model: nn.Module) -> Refusal:
+    return compiled_unsupported([f"functions that {type(model).__name__} calls"])
