@@ -7,6 +7,7 @@ its compiler front end, a sink and its reader.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -149,6 +150,31 @@ def test_sparse_gradients_are_refused_at_attach() -> None:
     assert skips(first) == skips(second) == []
     assert sorted(by_tag(dense)["gradients/dense/norm/head.weight"]) == [0, 1, 2]
     assert sorted(by_tag(whole)["parameters/whole/norm/embed.weight"]) == [0, 1, 2]
+
+
+def test_lazy_parameters_are_filled_by_training_alone() -> None:
+    """Report 40: what needs an extra forward refuses a lazy model; what needs none trains it bit for bit (TIER-1)."""
+    ends = []
+    for signals in ((), ("activations",), ("parameters", "gradients", "updates")):
+        torch.manual_seed(0)
+        model: Any = nn.Sequential(nn.LazyLinear(6), nn.LazyBatchNorm1d(), nn.Dropout(0.5), nn.Linear(6, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        options: dict[str, Any] = {"optimizer": optimizer, "signals": signals, "every": 1}
+        watch, census = None, hook_census(model, [optimizer])
+        if "activations" in signals:
+            attach = partial(trk.watch, model, trk.MemorySink(), select="3", inputs=batch(0), **options)
+            refusal = refused(attach)
+            assert refusal.code == "watch_discovery_failed" and "0.weight" in str(refusal.fields["parameters"])
+            assert hook_census(model, [optimizer]) == census and nn.parameter.is_lazy(model[0].weight)
+        elif signals:
+            watch = trk.watch(model, trk.MemorySink(), **options)
+        for n in range(3):
+            with nullcontext() if watch is None else watch.step(n):
+                train_step(model, optimizer, n)
+        if watch is not None:
+            assert watch.close().sampled_steps == 3
+        ends.append([*model.state_dict().values(), torch.get_rng_state()])
+    assert all(torch.equal(plain, other) for end in ends[1:] for plain, other in zip(ends[0], end))
 
 
 def test_tied_weights_are_one_series() -> None:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ..protocol.refusals import Refusal
 from .activations import call_with
@@ -72,7 +73,12 @@ def _note(found: dict[str, list[str]], leaf: str) -> Callable[[nn.Module, object
 
 @contextmanager
 def everything_restored(model: nn.Module) -> Iterator[None]:
-    """Restore random states and buffers at the end, whatever happens inside. Clause: TIER-1, TIER-2."""
+    """Restore random states and buffers at the end, whatever happens inside.
+
+    Raises ``watch_discovery_failed`` for a model with lazy parameters, whose first forward cannot be undone.
+    Clause: TIER-1, TIER-2.
+    """
+    _require_values(model)
     buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
     python_state = random.getstate()
     numpy = sys.modules.get("numpy")
@@ -86,6 +92,17 @@ def everything_restored(model: nn.Module) -> Iterator[None]:
         if numpy is not None:
             numpy.random.set_state(numpy_state)
         _restore(model, buffers)
+
+
+def _require_values(model: nn.Module) -> None:
+    lazy = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if is_lazy(tensor)]
+    if lazy:
+        raise Refusal(
+            "watch_discovery_failed",
+            "The model has lazy parameters: a forward beside the training would fill them in its place.",
+            remedy="Run one batch through the model before.",
+            parameters=lazy,
+        )
 
 
 def _restore(model: nn.Module, buffers: dict[str, tuple[torch.Tensor, torch.Tensor]]) -> None:

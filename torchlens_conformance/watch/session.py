@@ -145,7 +145,7 @@ class WatchSession:
 
     @property
     def operations(self) -> OperationTrace | None:
-        """At op grain, what the discovery forward saw: labels, inputs, shapes; else None. Clause: TIER-3, GRAPH-1."""
+        """What the discovery forward of op grain saw, with labels, sources, shapes; else None. Clause: TIER-3, GRAPH-1."""
         return self._parts.watched.trace
 
     @property

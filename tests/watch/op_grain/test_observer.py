@@ -251,6 +251,19 @@ def test_a_recomputed_forward_is_not_observed_again(reentrant: bool) -> None:
     assert watch.close().skip_counts == {}
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_model_that_the_loop_checkpoints_is_observed_once(reentrant: bool) -> None:
+    """The recomputation calls the model itself again, and is neither observed nor a skip (TIER-3)."""
+    model, sink = net(), trk.MemorySink()
+    x = example().requires_grad_()
+    with attach(model, sink) as watch, watch.step(0):
+        calls = model.calls
+        checkpoint(model, x, use_reentrant=reentrant).mean().backward()
+        assert model.calls == calls + 2
+    assert by_tag(sink)[f"activations/calls/{SOFTMAX}"] == {0: 1}
+    assert watch.close().skip_counts == {}
+
+
 def test_the_fast_path_of_inference_is_left_alone() -> None:
     """Where observing would change which kernel runs, the forward is plain and a skip says so (TIER-3)."""
     torch.manual_seed(0)
@@ -354,7 +367,7 @@ def test_watched_names_are_those_of_the_trace() -> None:
 
 
 def test_compiled_and_scripted_models_are_refused() -> None:
-    """By name, and with nothing left: also where a compiled function hides in the forward (TIER-3)."""
+    """By name, before anything is run (TIER-3)."""
     compiled = torch.compile(net(), backend="eager")
     assert refused(lambda: trk.watch(compiled, trk.MemorySink(), **OPTIONS, inputs=example())).code == (
         "watch_compiled_unsupported"
@@ -365,6 +378,11 @@ def test_compiled_and_scripted_models_are_refused() -> None:
     assert refused(lambda: trk.watch(scripted, trk.MemorySink(), **OPTIONS, inputs=example())).code == (
         "watch_compiled_unsupported"
     )
+
+
+@pytest.mark.parametrize("action", ["ignore", "error"])
+def test_compiled_functions_inside_a_forward_are_refused(action: Any) -> None:
+    """Whether the compiler swallows the recording or stumbles over it, with nothing left (TIER-3)."""
     inner = torch.compile(lambda x: x.sin().cos(), backend="eager")
 
     class Hidden(nn.Module):
@@ -372,6 +390,8 @@ def test_compiled_and_scripted_models_are_refused() -> None:
             return torch.softmax(inner(x), dim=-1)
 
     model = Hidden()
-    refusal = refused(lambda: trk.watch(model, trk.MemorySink(), **OPTIONS, inputs=example()))
-    assert refusal.code == "watch_compiled_unsupported", refusal
+    with warnings.catch_warnings():
+        warnings.simplefilter(action)
+        refusal = refused(lambda: trk.watch(model, trk.MemorySink(), **OPTIONS, inputs=example()))
+    assert refusal.code == "watch_compiled_unsupported" and "Hidden" in refusal.fields["modules"][0]
     assert_nothing_left(model)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +17,9 @@ from ..discovery import discovery_failed, everything_restored
 from ..operations.model import OperationTrace
 from ..operations.recorder import OperationRecorder
 from .wrap import Forward, ForwardWrap
+
+_STANCE = "fail_on_recompile"
+"""How torch.compile is told to raise; its error names it."""
 
 
 def discover_operations(model: nn.Module, inputs: object) -> OperationTrace:
@@ -47,13 +52,12 @@ def discover_operations(model: nn.Module, inputs: object) -> OperationTrace:
         return returned
 
     wrap = ForwardWrap(model, around)
-    with everything_restored(model), torch.no_grad():
+    with everything_restored(model), torch.no_grad(), _nothing_compiled():
         wrap.install()
         try:
             call_with(model, inputs)
         except Exception as error:
-            # The compiler may have stumbled over the recording itself.
-            raise (_compiled(model) if compiled else discovery_failed(error)) from error
+            raise (_compiled(model) if compiled or _STANCE in str(error) else discovery_failed(error)) from error
         finally:
             wrap.remove()
     if compiled:
@@ -65,6 +69,19 @@ def discover_operations(model: nn.Module, inputs: object) -> OperationTrace:
             remedy="Watch the module whose forward runs.",
         )
     return traces[0]
+
+
+@contextmanager
+def _nothing_compiled() -> Iterator[None]:
+    """Let torch.compile raise where it would compile: under a recording it would take the recorder along.
+
+    A torch before 2.6 compiles, and the recorder says that it did.
+    """
+    if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
+        with torch.compiler.set_stance(_STANCE):
+            yield
+    else:
+        yield
 
 
 def _compiled(model: nn.Module) -> Refusal:

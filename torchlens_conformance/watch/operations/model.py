@@ -98,7 +98,8 @@ class OperationTrace:
         reads: Values that left the tensors.
         modules: By path, the class name of each module that ran.
         unseen: Sentences on what was not looked into.
-        parameters: Every parameter of the model once, used or not; one that is still lazy is left out.
+        parameters: Every parameter of the model once, used or not; one that is still lazy is left out. None where
+            inputs were not followed.
         trace_mode: One of :data:`TRACE_MODES`.
     """
 
@@ -108,7 +109,7 @@ class OperationTrace:
     reads: tuple[Read, ...]
     modules: Mapping[str, str]
     unseen: tuple[str, ...]
-    parameters: tuple[Source, ...] = ()
+    parameters: tuple[Source, ...] | None = None
     trace_mode: str = "executed"
 
     def census(self) -> dict[str, int]:

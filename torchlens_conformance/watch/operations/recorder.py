@@ -98,7 +98,7 @@ class OperationRecorder:
             tuple(self._reads),
             dict(self._modules),
             (*unseen_in(self._model), *self._composites(), *self._compiled_parts(), *self._failures, *self._unseen),
-            () if self._origins is None else tuple(parameters_of(self._model)),
+            None if self._origins is None else tuple(parameters_of(self._model)),
         )
 
     def _enter(self, module: nn.Module, args: Any) -> None:
@@ -108,7 +108,7 @@ class OperationRecorder:
             if id(module) in self._names:
                 self._unseen[f"{path} ran in another thread: its operations are not recorded"] = None
             return
-        if not any(isinstance(mode, _Mode) for mode in _get_current_function_mode_stack()):
+        if not any(isinstance(mode, _Mode) for mode in _get_current_function_mode_stack()):  # type: ignore[no-untyped-call]
             self._unseen[f"{path} ran inside a function of torch: its operations are not listed one by one"] = None
         self._modules[path] = type(module).__name__
         self._running.append(path)
