@@ -107,6 +107,21 @@ def resnet() -> nn.Module:
     return nn.Sequential(stem, Block(4), Block(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
 
 
+def gpt2() -> Any:
+    """Return a GPT-2 of two layers with eager attention."""
+    transformers = pytest.importorskip("transformers")
+    shape = {"n_layer": 2, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 8}
+    config = transformers.GPT2Config(**shape, attn_implementation="eager", use_cache=False)
+    return transformers.GPT2LMHeadModel(config)
+
+
+def resnet18() -> Any:
+    """Return a ResNet-18 in its real size."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ResNetConfig(layer_type="basic", depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512])
+    return transformers.ResNetForImageClassification(config).eval()
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "dict": (DictNet, ({"x": torch.ones(2, 4), "name": "train"},), {"flag": True, "z": None}),
     "branch": (BranchNet, (torch.ones(2, 4),), {}),
@@ -117,10 +132,17 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 """By name: what makes the net, and the arguments of its forward."""
 
 
+LARGE: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "gpt2": (gpt2, (), {"input_ids": torch.arange(6).reshape(1, 6)}),
+    "resnet18": (resnet18, (torch.ones(1, 3, 64, 64),), {}),
+}
+"""The same for nets that take a library."""
+
+
 def recorded(case: str) -> OperationTrace:
     """Record one forward of one of the nets, with the same weights every time."""
     torch.manual_seed(0)
-    make, args, kwargs = CASES[case]
+    make, args, kwargs = {**CASES, **LARGE}[case]
     return record_forward(make(), *args, **kwargs)
 
 

@@ -9,13 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reference_sinks import JSONLSink, MemorySink  # noqa: E402
-from reference_sinks.readers import read_jsonl  # noqa: E402
-from torchlens_conformance.graph import build_graph_ir  # noqa: E402
-from torchlens_conformance.protocol import Refusal  # noqa: E402
-from torchlens_conformance.watch.operations import HOST_TIME, record_forward  # noqa: E402
+from torch import nn  # noqa: E402
 
-from .nets import CASES, graph_of  # noqa: E402
+import reference_sinks as sinks  # noqa: E402
+import torchlens_conformance.trackers as trk  # noqa: E402
+from reference_sinks import JSONLSink, MemorySink  # noqa: E402
+from reference_sinks.readers import read_jsonl, read_tensorboard  # noqa: E402
+from torchlens_conformance.graph import build_graph_ir, nodes_of_rows  # noqa: E402
+from torchlens_conformance.protocol import Refusal  # noqa: E402
+from torchlens_conformance.watch.operations import HOST_TIME, OperationRecorder, record_forward  # noqa: E402
+
+from .nets import CASES, graph_of, recorded  # noqa: E402
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -51,15 +55,74 @@ def test_nodes_are_grouped_by_module() -> None:
     assert by_op["add_"].count("1") == by_op["add_"].count("2") == 1
 
 
-def test_sinks_keep_the_graph(tmp_path: Any) -> None:
+@pytest.mark.parametrize("case", ["dict", "gpt2"])
+def test_sinks_keep_the_graph(case: str, tmp_path: Any) -> None:
     """A sink with ``emit_graph`` keeps it, and a reader gives the same back (GRAPH-1, JSONL-1)."""
-    point = graph_of("dict").as_point()
+    point = graph_of(case).as_point()
     memory, sink = MemorySink(), JSONLSink(tmp_path / "run.jsonl")
     for each in (memory, sink):
         each.emit_graph(point)
         each.close()
     assert memory.points == [point] or tuple(memory.points) == (point,)
     assert tuple(read_jsonl(tmp_path / "run.jsonl")) == (point,)
+
+
+def test_names_hold_nothing_that_viewers_read_otherwise() -> None:
+    """A colon or a caret in the name of a module or input would be read as an output or an edge (GRAPH-1)."""
+    model = nn.ModuleDict({"^a:b": nn.Linear(4, 4), "_a_b": nn.Linear(4, 4)})
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = model
+
+        def forward(self, batch: Any) -> Any:
+            return self.parts["_a_b"](self.parts["^a:b"](batch["k:1"]))
+
+    ir = build_graph_ir(record_forward(Net(), {"k:1": torch.ones(2, 4)}))
+    names = [node.name for node in ir.nodes]
+    assert not any(character in name for name in names for character in ":^") and len(set(names)) == len(names)
+    linear = {node.name: node.inputs for node in ir.nodes if node.op == "linear"}
+    assert linear["parts/_a_b/linear_1_1"] == ("input/0/k_1", "parts/_a_b/weight", "parts/_a_b/bias")
+    assert linear["parts/_a_b/linear_2_2"][0] == "parts/_a_b/linear_1_1"
+    assert nodes_of_rows(ir, ["activations/mean/parts.^a:b"])["activations/mean/parts.^a:b"] in linear
+
+
+def test_a_trace_without_inputs_claims_no_parameters() -> None:
+    """A recording that does not follow inputs knows no parameters, and states no number of them (GRAPH-1)."""
+    model = nn.Linear(4, 4)
+    recorder = OperationRecorder(model, origins=False)
+    with recorder.recording():
+        returned = model(torch.ones(2, 4))
+    assert build_graph_ir(recorder.trace(returned)).parameters is None
+
+
+def test_the_sinks_that_take_a_graph() -> None:
+    """Three sinks have ``emit_graph``; what they advertise is what they have (PROT-2, GRAPH-1)."""
+    having = {name for name in sinks.__all__ if hasattr(getattr(sinks, name), "emit_graph")}
+    assert having == {"JSONLSink", "MemorySink", "TensorBoardSink"}
+    assert "graph" in MemorySink().capabilities()
+
+
+@pytest.mark.parametrize("store", ["jsonl", "tensorboard"])
+def test_a_graph_stands_beside_the_rows_of_a_watch(store: str, tmp_path: Any) -> None:
+    """A watch emits no graph by itself; one that the caller emits lies in the same store, once (GRAPH-1, JSONL-1)."""
+    if store == "tensorboard":
+        pytest.importorskip("tensorboard")
+    sink = trk.JSONLSink(tmp_path / "run.jsonl") if store == "jsonl" else trk.TensorBoardSink(tmp_path / "run")
+    model, point = CASES["branch"][0](), graph_of("branch").as_point()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trk.watch(model, sink, optimizer=optimizer, every=1) as watch:
+        for n in range(2):
+            with watch.step(n):
+                model(torch.ones(2, 4)).square().mean().backward()
+                optimizer.step()
+            if n == 0:
+                sink.emit_graph(point)
+    read = read_jsonl(tmp_path / "run.jsonl") if store == "jsonl" else read_tensorboard(tmp_path / "run")
+    assert [kept for kept in read.points if isinstance(kept, trk.GraphPoint)] == [point]
+    assert {kept.step for kept in read.points if isinstance(kept, trk.ScalarPoint)} == {0, 1}
+    assert read.unplaced == () and read.torn is None
 
 
 def _traced(label: str, parents: tuple[str, ...], **facts: Any) -> Any:
@@ -132,11 +195,7 @@ def test_an_empty_trace_is_refused() -> None:
 
 def test_a_transformer_with_eager_attention() -> None:
     """A GPT-2 with eager attention has one softmax a layer, in its attention, and its tied weight once (GRAPH-1)."""
-    transformers = pytest.importorskip("transformers")
-    shape = {"n_layer": 2, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 8}
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, attn_implementation="eager")).eval()
-    ids = torch.arange(6).reshape(1, 6)
-    trace = record_forward(model, input_ids=ids)
+    trace = recorded("gpt2")
     softmax = [operation for operation in trace.operations if operation.function == "softmax"]
     assert [operation.module for operation in softmax] == ["transformer.h.0.attn", "transformer.h.1.attn"]
     assert [operation.outputs[0].shape for operation in softmax] == [(1, 2, 6, 6)] * 2

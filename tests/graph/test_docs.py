@@ -19,14 +19,16 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example prints the labels that the page shows, and leaves a graph (GRAPH-1)."""
+    """The examples print what the page shows, and leave a graph (GRAPH-1)."""
     text = (DOCS / "graph.md").read_text(encoding="utf-8")
-    (code,), (shown,) = (re.findall(rf"```{word}\n(.*?)```", text, re.DOTALL) for word in ("python", "text"))
+    codes, shown = (re.findall(rf"```{word}\n(.*?)```", text, re.DOTALL) for word in ("python", "text"))
     monkeypatch.chdir(tmp_path)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "graph.md", "exec"), {"__name__": "page"})
-    assert printed.getvalue() == shown
+    names: dict[str, object] = {"__name__": "page"}
+    for code, wanted in zip(codes, shown, strict=True):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "graph.md", "exec"), names)
+        assert printed.getvalue() == wanted
     assert len(read_tensorboard(tmp_path / "runs" / "graph").points) == 1
 
 

@@ -18,11 +18,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tensorboard")
 
 from reference_sinks.readers import read_tensorboard  # noqa: E402
-from torchlens_conformance.graph import graph_ir_to_tensorboard  # noqa: E402
+from torchlens_conformance.graph import build_graph_ir, graph_ir_to_tensorboard, record_shapes  # noqa: E402
 from torchlens_conformance.graph.tensorboard import run_metadata  # noqa: E402
 from torchlens_conformance.protocol import GraphPoint  # noqa: E402
 
-from .nets import CASES, graph_of  # noqa: E402
+from .nets import CASES, LARGE, graph_of  # noqa: E402
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -42,6 +42,36 @@ def test_every_row_of_times_names_a_node(case: str, tmp_path: Path) -> None:
     for name, seconds in ir.seconds().items():
         assert seconds <= rows[name].all_end_rel_micros / 1e6 < seconds + 2e-6
         assert not rows[name].memory
+
+
+@pytest.mark.parametrize("case", [*CASES, *LARGE])
+def test_tensorboards_own_reader_loads_it(case: str, tmp_path: Path) -> None:
+    """Report 28: TensorBoard's own reader gives the graph and its times, each row bound to a node (GRAPH-1)."""
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    ir = graph_of(case)
+    graph_ir_to_tensorboard(ir, tmp_path)
+    reader = accumulators.EventAccumulator(str(tmp_path))
+    reader.Reload()
+    nodes = {node.name: node for node in reader.Graph().node}
+    assert list(nodes) == [node.name for node in ir.nodes]
+    assert all(source in nodes for node in nodes.values() for source in node.input)
+    (tag,) = reader.Tags()["run_metadata"]
+    bound = [row.node_name for device in reader.RunMetadata(tag).step_stats.dev_stats for row in device.node_stats]
+    assert len(bound) == len(ir.seconds()) > 0 and set(bound) <= set(nodes)
+    if case == "resnet18":
+        assert [node.op for node in nodes.values()].count("conv2d") == 20 and len(bound) >= 60
+
+
+def test_a_graph_without_times_has_no_row_of_times(tmp_path: Path) -> None:
+    """A forward that was not executed has no times, and none are written (GRAPH-1)."""
+    make, args, kwargs = CASES["dict"]
+    ir = build_graph_ir(record_shapes(make(), *args, **kwargs))
+    assert not run_metadata(ir).step_stats.dev_stats
+    (point,) = read_tensorboard(graph_ir_to_tensorboard(ir, tmp_path)).points
+    assert isinstance(point, GraphPoint)
+    for node in point.graph["nodes"]:
+        assert not [name for name in node["attributes"] if "seconds" in name]
+    assert point.graph["nodes"][-1]["attributes"] == {"trace_mode": "fake"}
 
 
 @contextmanager
@@ -74,15 +104,19 @@ def get(address: str) -> str:
 
 @pytest.mark.timeout(120)
 def test_the_server_of_tensorboard_lists_the_graph(tmp_path: Path) -> None:
-    """TensorBoard's own server lists the graph and its times, and serves every node (GRAPH-1)."""
-    ir = graph_of("resnet")
-    graph_ir_to_tensorboard(ir, tmp_path / "run")
+    """Report 28: TensorBoard's own server lists each graph and its times, and serves every node (GRAPH-1)."""
+    graphs = {case: graph_of(case) for case in ("resnet", "gpt2", "dict", "branch")}
+    for case, ir in graphs.items():
+        graph_ir_to_tensorboard(ir, tmp_path / case)
     with serving(tmp_path) as address:
-        info = json.loads(get(f"{address}/data/plugin/graphs/info"))
-        assert info["run"]["run_graph"] is True
-        (tag,) = info["run"]["tags"].values()
-        assert tag["profile"] is True
-        served = get(f"{address}/data/plugin/graphs/graph?run=run&limit_attr_size=1024&large_attrs_key=_too_large")
-        times = get(f"{address}/data/plugin/graphs/run_metadata?run=run&tag={tag['tag']}")
-    assert re.findall(r'^  name: "(.*)"$', served, re.MULTILINE) == [node.name for node in ir.nodes]
-    assert sorted(re.findall(r'node_name: "(.*)"', times)) == sorted(ir.seconds())
+        plugin = f"{address}/data/plugin/graphs"
+        info = json.loads(get(f"{plugin}/info"))
+        assert set(info) == set(graphs)
+        for case, ir in graphs.items():
+            assert info[case]["run_graph"] is True
+            (tag,) = info[case]["tags"].values()
+            assert tag["profile"] is True
+            served = get(f"{plugin}/graph?run={case}&limit_attr_size=1024&large_attrs_key=_too_large")
+            times = get(f"{plugin}/run_metadata?run={case}&tag={tag['tag']}")
+            assert re.findall(r'^  name: "(.*)"$', served, re.MULTILINE) == [node.name for node in ir.nodes]
+            assert sorted(re.findall(r'node_name: "(.*)"', times)) == sorted(ir.seconds())

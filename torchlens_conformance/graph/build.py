@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from ..protocol import Refusal
 from ..watch.operations import HOST_TIME, OperationTrace, TensorFacts
-from .ir import GraphIR, GraphNode, Names, scoped
+from .ir import GraphIR, GraphNode, Names, scope_of, scoped, upward
 
 _KINDS = {"input": "Input", "parameter": "Parameter", "buffer": "Buffer", "outside": "Outside"}
 
@@ -37,9 +38,9 @@ def build_graph_ir(trace: Any) -> GraphIR:
 
 
 def _from_ours(trace: OperationTrace) -> GraphIR:
-    names, nodes = Names(), []
+    names, nodes, timed = Names(), [], trace.trace_mode == "executed"
     for source in trace.sources:
-        name = names.give(source.label, source.label.replace(".", "/"))
+        name = names.give(source.label, scope_of(source.label))
         nodes.append(GraphNode(name, _KINDS[source.kind], (), _attributes((source.facts,))))
     for operation in trace.operations:
         facts = _attributes(operation.outputs)
@@ -49,11 +50,34 @@ def _from_ours(trace: OperationTrace) -> GraphIR:
             facts["writes"] = "in place"
         inputs = names.of(operation.inputs)
         name = names.give(operation.label, scoped(operation.module, operation.label))
-        nodes.append(GraphNode(name, operation.function, inputs, facts, operation.seconds))
+        seconds = operation.seconds if timed else None
+        nodes.append(GraphNode(name, operation.function, inputs, facts, seconds))
     if not trace.operations:
         raise _empty()
-    nodes.append(GraphNode(names.give("output", "output"), "Output", names.of(trace.outputs), {}))
-    return GraphIR(tuple(nodes), HOST_TIME, trace.unseen)
+    ran = {above for operation in trace.operations for above in upward(operation.module)}
+    for path in [path for path in trace.modules if path and path not in ran]:
+        kind = trace.modules[path]
+        nodes.append(GraphNode(names.give(f"module {path}", scoped(path, kind)), "Module", (), {"module": kind}))
+    for parameter in trace.parameters or ():
+        if parameter.label not in names:
+            name = names.give(parameter.label, scope_of(parameter.label))
+            nodes.append(GraphNode(name, "Parameter", (), {**_attributes((parameter.facts,)), "used": "no"}))
+    mode = {"trace_mode": trace.trace_mode}
+    nodes.append(GraphNode(names.give("output", "output"), "Output", names.of(trace.outputs), mode))
+    notes, elements = (*trace.unseen, *_outside(trace)), _elements(trace)
+    return GraphIR(tuple(nodes), HOST_TIME if timed else "", notes, trace.trace_mode, elements)
+
+
+def _outside(trace: OperationTrace) -> Iterator[str]:
+    labels = [source.label for source in trace.sources if source.kind == "outside"]
+    if labels:
+        yield f"made before the forward or out of sight: {', '.join(labels)}"
+
+
+def _elements(trace: OperationTrace) -> int | None:
+    if trace.parameters is None:
+        return None
+    return sum(math.prod(parameter.facts.shape) for parameter in trace.parameters)
 
 
 def _attributes(tensors: tuple[TensorFacts, ...]) -> dict[str, str]:

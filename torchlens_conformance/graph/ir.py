@@ -15,9 +15,11 @@ class GraphNode:
 
     Attributes:
         name: Unique; the path of its module with slashes, then its own name: ``h/0/attn/softmax_1_7``.
-        op: The function, or ``Input``, ``Parameter``, ``Buffer``, ``Outside`` (made before the forward), ``Output``.
+        op: The function, or ``Input``, ``Parameter``, ``Buffer``, ``Outside`` (made before the forward), ``Output``;
+            ``Module`` for a module that ran and called no function.
         inputs: Names of the nodes that it takes tensors from.
-        attributes: Text facts that are known: ``shape``, ``dtype``, ``device``, ``module``, ``writes``.
+        attributes: Text facts that are known: ``shape``, ``dtype``, ``device``, ``module``, ``writes``; ``used`` is
+            ``no`` for a parameter that the forward left alone; ``trace_mode`` stands at the output.
         seconds: Host time of the call, None where there is none.
     """
 
@@ -36,11 +38,15 @@ class GraphIR:
         nodes: Every node stands behind the nodes that it takes from.
         evidence: What the times are evidence of; empty without times.
         notes: What was not looked into, in sentences.
+        trace_mode: What the graph comes from, one of :data:`~torchlens_conformance.watch.operations.TRACE_MODES`.
+        parameters: Elements of all parameters of the model, tied ones once; None where the trace does not tell.
     """
 
     nodes: tuple[GraphNode, ...]
     evidence: str
     notes: tuple[str, ...] = ()
+    trace_mode: str = "executed"
+    parameters: int | None = None
 
     def seconds(self) -> dict[str, float]:
         """Return the host time of each node that has one, by name."""
@@ -58,9 +64,23 @@ class GraphIR:
         return {"name": node.name, "op": node.op, "inputs": list(node.inputs), "attributes": attributes}
 
 
+def scope_of(path: str) -> str:
+    """Return a dotted path with slashes, as viewers of graphs group it.
+
+    A colon would mean one of several outputs to them, and a caret an edge without data: both become underscores.
+    """
+    return path.replace(".", "/").replace(":", "_").replace("^", "_")
+
+
 def scoped(module: str, name: str) -> str:
-    """Return ``name`` below its module, with slashes, as viewers of graphs group it."""
-    return "/".join([*module.split("."), name] if module else [name])
+    """Return ``name`` below its module, with slashes."""
+    return f"{scope_of(module)}/{name}" if module else name
+
+
+def upward(path: str) -> list[str]:
+    """Return the dotted paths from the root, which is empty, down to ``path``."""
+    parts = path.split(".") if path else []
+    return [".".join(parts[:length]) for length in range(len(parts) + 1)]
 
 
 class Names:

@@ -46,6 +46,8 @@ def run_metadata(ir: GraphIR) -> Any:
     """Return the host times as TensorBoard's RunMetadata, in the order of the run. Clause: GRAPH-1."""
     config = require_package("tensorboard.compat.proto.config_pb2", extra="tensorboard")
     metadata = config.RunMetadata()
+    if not ir.seconds():
+        return metadata
     rows = metadata.step_stats.dev_stats.add(device=_HOST)
     begin = 0.0
     for node in ir.nodes:

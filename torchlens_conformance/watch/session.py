@@ -145,7 +145,7 @@ class WatchSession:
 
     @property
     def operations(self) -> OperationTrace | None:
-        """What the discovery forward of op grain saw, with labels, sources, shapes; else None. Clause: TIER-3, GRAPH-1."""
+        """What the discovery forward of op grain saw, labels and shapes; else None. Clause: TIER-3, GRAPH-1."""
         return self._parts.watched.trace
 
     @property

@@ -321,7 +321,8 @@ def test_parameter_streams_go_beside_it_under_another_name() -> None:
 def test_two_sessions_see_the_same_labels(first_out: int) -> None:
     """What one of them does with torch is no operation to the other; they may close in any order (TIER-3)."""
     model, sinks = net(), [trk.MemorySink(), trk.MemorySink()]
-    watches = [attach(model, sink, name=f"s{i}", facets=PER_HEAD) for i, sink in enumerate(sinks)]
+    select = (trk.func("softmax"), "out")  # The second one runs after the first one was looked at.
+    watches = [attach(model, sink, name=f"s{i}", select=select, facets=PER_HEAD) for i, sink in enumerate(sinks)]
     with watches[0].step(0), watches[1].step(0):
         model(example())
     watches.pop(first_out).close()
