@@ -84,3 +84,15 @@ def test_a_malformed_variable_is_refused_by_name(variable: str, value: str) -> N
     # A malformed variable does no harm where an argument stands in its place.
     name = variable.removeprefix("TORCHLENS_WATCH_").lower()
     resolve_settings({**LEFT_OUT, name: ("gradients",) if name in ("signals", "select") else 2}, None, environment={})
+
+
+def test_one_selector_of_operations_is_taken_and_shown() -> None:
+    """A selector that is no word, alone or in a list, comes through as it is (CB-2, TIER-3)."""
+    pytest.importorskip("torch")
+    from torchlens_conformance.trackers import func
+
+    softmax = func("softmax")
+    for given in (softmax, [softmax]):
+        settings = resolve_settings({**LEFT_OUT, "select": given}, None, environment={})
+        assert settings.select == (softmax,)
+        assert "softmax" in settings.lines()[1] and settings.lines()[1].endswith("[argument]")

@@ -7,99 +7,18 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-pytest.importorskip("tensorboard")
-
-from torch import nn  # noqa: E402
-from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
-
-import torchlens_conformance.trackers as trk  # noqa: E402
-from reference_sinks.readers import read_tensorboard  # noqa: E402
-from torchlens_conformance.callbacks import HFTrainerWatchCallback  # noqa: E402
-from torchlens_conformance.protocol import Refusal  # noqa: E402
+import torchlens_conformance.trackers as trk
+from reference_sinks.readers import read_jsonl
+from tests.callbacks.huggingface_runs import STEPS, TrainerCallback, quiet, series, torch, train
+from torchlens_conformance.kit.engine.scenarios.case import hook_census
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-
-BATCHES, WINDOW, EPOCHS = 7, 2, 2
-STEPS = EPOCHS * 4
-
-
-class Net(nn.Module):
-    """Gives a loss, as the Trainer wants it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Linear(4, 6), nn.Linear(6, 2)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
-        """Return the loss and the logits."""
-        logits = self.head(self.drop(self.body(x).relu()))
-        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
-
-
-def rows(count: int) -> list[dict[str, Any]]:
-    """Return a data set."""
-    source = torch.Generator().manual_seed(0)
-    return [{"x": torch.randn(4, generator=source), "labels": i % 2} for i in range(count)]
-
-
-class Oracle(torch.optim.SGD):
-    """An optimizer that keeps the gradients with which it stepped."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model.parameters(), lr=0.1, momentum=0.9)
-        self.model, self.seen = model, []
-
-    def step(self, closure: Any = None) -> Any:
-        """Keep the gradients, and step."""
-        self.seen.append({name: p.grad.clone() for name, p in self.model.named_parameters()})
-        return super().step(closure)
-
-
-def train(folder: Path, callbacks: list[Any], *, resume: Any = None, **arguments: Any) -> tuple[Trainer, Oracle]:
-    """Train with a window of two batches, seven batches an epoch, two epochs."""
-    torch.manual_seed(0)
-    model = Net()
-    optimizer = Oracle(model)
-    settings: dict[str, Any] = {
-        "output_dir": str(folder),
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": WINDOW,
-        "num_train_epochs": EPOCHS,
-        "max_grad_norm": 0.5,
-        "use_cpu": True,
-        "logging_steps": 2,
-        "report_to": "none",
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        "seed": 1,
-        **arguments,
-    }
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
-    trainer = Trainer(
-        model=model,
-        args=TrainingArguments(**settings),
-        train_dataset=rows(2 * BATCHES),
-        eval_dataset=rows(4),
-        optimizers=(optimizer, scheduler),
-        callbacks=callbacks,
-    )
-    trainer.train(resume_from_checkpoint=resume)
-    return trainer, optimizer
-
-
-def series(sink: trk.MemorySink, tag: str) -> dict[int, Any]:
-    """Return one series by step."""
-    return {point.step: point.value for point in sink.scalars if point.tag == tag}
 
 
 def test_rows_are_those_of_each_optimizer_step(tmp_path: Path) -> None:
     """Report 33: one row an optimizer step, short windows included, post-clip, at global_step + 1 (CB-1, STEP-9)."""
     sink = trk.MemorySink()
-    callback = HFTrainerWatchCallback(to=sink, every=1, print_fn=lambda line: None)
+    callback = quiet(sink, every=1)
     trainer, optimizer = train(tmp_path, [callback])
     assert trainer.state.global_step == STEPS == len(optimizer.seen)
     for name in ("body.weight", "head.bias"):
@@ -112,102 +31,124 @@ def test_rows_are_those_of_each_optimizer_step(tmp_path: Path) -> None:
     assert callback.report is not None and callback.session is None and callback.report.steps_seen == STEPS
 
 
-def test_rows_lie_on_the_log_axis(tmp_path: Path) -> None:
-    """The Trainer's own TensorBoard log and ours have the same steps when the cadence is derived (CB-1, STEP-9)."""
-    lines: list[str] = []
-    own, ours = tmp_path / "own", tmp_path / "ours"
-    callback = HFTrainerWatchCallback(to=trk.TensorBoardSink(ours), print_fn=lines.append)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TENSORBOARD_LOGGING_DIR", str(own))
-        train(tmp_path, [callback], report_to="tensorboard")
-    logged = [p.step for p in read_tensorboard(own) if isinstance(p, trk.ScalarPoint) and p.tag == "train/loss"]
-    rows_of = [
-        p.step for p in read_tensorboard(ours) if isinstance(p, trk.ScalarPoint) and p.tag == "gradients/norm/head.bias"
-    ]
-    assert logged == [2, 4, 6, 8]
-    # The first step is always sampled.
-    assert rows_of == [1, *logged]
-    assert "watch every = 2 [derived: logging_steps=2]" in lines
+INPUTS = {"x": torch.zeros(2, 4), "labels": torch.zeros(2, dtype=torch.long)}
+WATCHES: dict[str, dict[str, Any]] = {
+    "boundary": {"signals": ("gradients", "parameters", "updates")},
+    "discovery": {"signals": ("gradients", "activations"), "select": ("body", "drop"), "inputs": INPUTS},
+    "calibration": {
+        "signals": ("activations",),
+        "inputs": INPUTS,
+        "grain": "op",
+        "allow_forward_wrap": True,
+        "select": trk.func("linear"),
+    },
+}
+"""What a watch is asked; the second and the third run forwards when they attach."""
 
 
+@pytest.mark.filterwarnings("ignore:watch_op_grain_cost_disclosed")
 @pytest.mark.parametrize(
-    ("arguments", "every", "source"),
-    [
-        ({"logging_steps": 0.25}, 2, "[derived: logging_steps=2]"),
-        ({"logging_strategy": "no"}, 1, "[derived: about 100 points of 8 steps]"),
-        ({"max_steps": 4, "logging_steps": 3}, 3, "[derived: logging_steps=3]"),
-    ],
-    ids=["ratio", "no-logging", "max-steps"],
+    ("watch", "bf16"), [("boundary", False), ("boundary", True), ("discovery", False), ("calibration", True)]
 )
-def test_the_cadence_is_derived(tmp_path: Path, arguments: dict[str, Any], every: int, source: str) -> None:
-    """A ratio of logging_steps is resolved; without logging the length of the run decides (CB-1)."""
-    callback = HFTrainerWatchCallback(to=trk.MemorySink(), print_fn=lambda line: None)
-    train(tmp_path, [callback], **arguments)
-    assert callback.settings is not None
-    assert (callback.settings.every, callback.settings.sources["every"]) == (every, source)
-
-
-@pytest.mark.parametrize("bf16", [False, True])
-def test_training_is_bit_identical(tmp_path: Path, bf16: bool) -> None:
-    """A watched and an unwatched run end with the same bits, evaluations in the middle included (CB-1)."""
+def test_training_is_bit_identical(tmp_path: Path, watch: str, bf16: bool) -> None:
+    """A watched and an unwatched run end with the same bits, evaluations in the middle included (CB-1, TIER-1)."""
     arguments: dict[str, Any] = {"bf16": bf16, "eval_strategy": "steps", "eval_steps": 3}
-    _, plain = train(tmp_path / "plain", [], **arguments)
-    sink = trk.MemorySink()
-    signals = ("gradients", "parameters", "updates")
-    watching = HFTrainerWatchCallback(to=sink, signals=signals, every=1, hist_every=1, print_fn=lambda line: None)
-    _, watched = train(tmp_path / "watched", [watching], **arguments)
-    for one, other in zip(plain.model.parameters(), watched.model.parameters()):
-        assert torch.equal(one, other)
-    assert all(torch.equal(a[name], b[name]) for a, b in zip(plain.seen, watched.seen) for name in a)
-    assert len(series(sink, "updates/norm/body.weight")) == STEPS
+    sink, ended = trk.MemorySink(), []
+    watching = quiet(sink, every=1, hist_every=1, **WATCHES[watch])
+    for callbacks in ([], [watching]):
+        _, optimizer = train(tmp_path, callbacks, **arguments)
+        momenta = [state["momentum_buffer"] for state in optimizer.state.values()]
+        seen = [gradient for step in optimizer.seen for gradient in step.values()]
+        ended.append([*optimizer.model.parameters(), *momenta, *seen, torch.get_rng_state()])
+    assert all(torch.equal(one, other) for one, other in zip(*ended))
+    # Each step has rows; those of a calibrated forward are of its first batch.
+    families = {
+        "boundary": "updates/norm/body.",
+        "discovery": "activations/norm/drop",
+        "calibration": "activations/norm/",
+    }
+    steps = {point.step for point in sink.scalars if point.tag.startswith(families[watch])}
+    assert steps == set(range(1, STEPS + 1))
 
 
 def test_a_resumed_run_begins_a_new_segment(tmp_path: Path) -> None:
     """Report 33: training resumed from a checkpoint goes on along the axis, in a segment of its own (CB-1, STEP-8)."""
     path = tmp_path / "run.jsonl"
-    quiet = {"every": 1, "print_fn": lambda line: None}
-    first = HFTrainerWatchCallback(to=trk.JSONLSink(path), **quiet)
+    first = quiet(trk.JSONLSink(path), every=1)
     train(tmp_path, [first], save_strategy="steps", save_steps=3, max_steps=6)
-    second = HFTrainerWatchCallback(to=trk.JSONLSink(path, resume=True), **quiet)
-    train(tmp_path, [second], resume=str(tmp_path / "checkpoint-3"), max_steps=8)
-    from reference_sinks.readers import read_jsonl
-
+    second = quiet(trk.JSONLSink(path, resume=True), every=1)
+    trainer, optimizer = train(tmp_path, [second], resume=str(tmp_path / "checkpoint-3"), max_steps=8)
     points = [point for point in read_jsonl(path) if isinstance(point, trk.ScalarPoint)]
-    steps = [point.step for point in points if point.tag == "gradients/norm/head.bias"]
-    assert steps == [1, 2, 3, 4, 5, 6, 4, 5, 6, 7, 8]
+    norms = [(point.step, point.value) for point in points if point.tag == "gradients/norm/head.bias"]
+    assert [step for step, _ in norms] == [1, 2, 3, 4, 5, 6, 4, 5, 6, 7, 8] and trainer.state.global_step == 8
+    told = [seen["head.bias"].double().norm().item() for seen in optimizer.seen]
+    assert [value for _, value in norms[6:]] == pytest.approx(told, rel=1e-12)
     assert [point.step for point in points if point.tag == "torchlens/run/segment"] == [4]
 
 
+class Repeats(TrainerCallback):  # type: ignore[misc]
+    """Says once more that a step begins, as transformers 4.44 does when a window spans two epochs."""
+
+    def __init__(self, watching: TrainerCallback) -> None:
+        self.watching = watching
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Say it."""
+        self.watching.on_step_begin(args, state, control, **kwargs)
+
+
+def test_a_step_that_begins_twice_is_one(tmp_path: Path) -> None:
+    """A step whose beginning is told again stays open: one row, with all of its batches (CB-1, STEP-2)."""
+    sink = trk.MemorySink()
+    callback = quiet(sink, every=1)
+    _, optimizer = train(tmp_path, [callback, Repeats(callback)])
+    told = [seen["head.bias"].double().norm().item() for seen in optimizer.seen]
+    norms = series(sink, "gradients/norm/head.bias")
+    assert list(norms) == list(range(1, STEPS + 1)) and list(norms.values()) == pytest.approx(told, rel=1e-12)
+    assert callback.report is not None and not callback.report.named_skips
+
+
 class Breaks(TrainerCallback):  # type: ignore[misc]
-    """Raises at a step."""
+    """Raises when a step has ended, or in the middle of one."""
+
+    def __init__(self, when: str, error: BaseException) -> None:
+        self.when, self.error = when, error
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Raise."""
-        if state.global_step == 3:
-            raise ArithmeticError("mine")
+        """Raise, if that is when."""
+        if self.when == "after" and state.global_step == 3:
+            raise self.error
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Raise between two batches of one window, if that is when."""
+        if self.when == "within" and state.global_step == 2:
+            raise self.error
 
 
-def test_a_run_that_raises_keeps_what_was_seen(tmp_path: Path) -> None:
-    """Around train() the callback closes its session, and the exception goes on as it is (CB-1, CLOSE-1)."""
+@pytest.mark.parametrize("when", ["after", "within"])
+@pytest.mark.parametrize("kind", [ArithmeticError, KeyboardInterrupt])
+def test_a_run_that_raises_keeps_what_was_seen(tmp_path: Path, when: str, kind: type[BaseException]) -> None:
+    """Around train() the callback closes its session, and the exception goes on as it is (CB-1, CLOSE-1, TAG-4)."""
+    error = kind("mine")
+    callback = quiet(trk.JSONLSink(tmp_path / "run.jsonl"), every=1)
+    with pytest.raises(kind) as caught, callback:
+        train(tmp_path, [callback, Breaks(when, error)])
+    assert caught.value is error and error.__context__ is None
+    report = callback.report
+    assert report is not None and callback.session is None and report is callback.close()
+    assert report.skip_counts == ({"exception": 1} if when == "within" else {})
+    result = read_jsonl(tmp_path / "run.jsonl")
+    steps = [p.step for p in result if isinstance(p, trk.ScalarPoint) and p.tag == "gradients/norm/head.bias"]
+    assert steps == [1, 2, 3][: 2 if when == "within" else 3] and result.closed
+
+
+def test_nothing_is_left_on_model_and_optimizer(tmp_path: Path) -> None:
+    """After train() no hook of the watch is on the model or the optimizer (CB-1, CLOSE-3)."""
     sink = trk.MemorySink()
-    callback = HFTrainerWatchCallback(to=sink, every=1, print_fn=lambda line: None)
-    with pytest.raises(ArithmeticError, match="mine"), callback:
-        train(tmp_path, [callback, Breaks()])
-    assert callback.report is not None and callback.session is None
-    assert list(series(sink, "gradients/norm/head.bias")) == [1, 2, 3]
-
-
-def test_a_malformed_variable_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A malformed variable refuses when the callback is made, before anything is set up (CB-2)."""
-    monkeypatch.setenv("TORCHLENS_WATCH_EVERY", "often")
-    with pytest.raises(Refusal) as caught:
-        HFTrainerWatchCallback(to=trk.MemorySink())
-    assert caught.value.fields["variable"] == "TORCHLENS_WATCH_EVERY"
-
-
-def test_no_variable_turns_watching_off_but_the_kill_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With TORCHLENS_WATCH_DISABLE=1 nothing is collected, and a row says so (ENV-1)."""
-    monkeypatch.setenv("TORCHLENS_WATCH_DISABLE", "1")
-    sink = trk.MemorySink()
-    train(tmp_path, [HFTrainerWatchCallback(to=sink, every=1, print_fn=lambda line: None)])
-    assert {point.tag for point in sink.scalars} == {"torchlens/run/disabled"}
+    callback = quiet(sink, every=1, signals=("gradients", "activations"), select=("body", "head"), inputs=INPUTS)
+    watched, plain = (
+        train(tmp_path, callbacks, eval_strategy="steps", eval_steps=3)[1] for callbacks in ([callback], [])
+    )
+    assert hook_census(watched.model, [watched]) == hook_census(plain.model, [plain])
+    # Two batches of two rows, of six outputs each; the short window has one; evaluations between steps add nothing.
+    assert list(series(sink, "activations/count/body").values()) == [24, 24, 24, 12] * 2

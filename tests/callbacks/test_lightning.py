@@ -7,163 +7,12 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("lightning")
-pytest.importorskip("tensorboard")
-
-import lightning.pytorch as pl  # noqa: E402
-from lightning.pytorch.loggers import TensorBoardLogger  # noqa: E402
-from torch import nn  # noqa: E402
-
-import torchlens_conformance.trackers as trk  # noqa: E402
-from reference_sinks.readers import read_jsonl, read_tensorboard  # noqa: E402
-from torchlens_conformance.callbacks.lightning import LightningWatchCallback  # noqa: E402
+import torchlens_conformance.trackers as trk
+from reference_sinks.readers import read_jsonl
+from tests.callbacks.lightning_runs import BATCHES, Automatic, fit, fresh, pl, quiet, series, torch
+from torchlens_conformance.kit.engine.scenarios.case import hook_census
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-
-BATCHES = 6
-
-
-class Oracle(torch.optim.SGD):
-    """Keeps one gradient of every step; the closure inside the step computes it."""
-
-    watched: Any
-
-    def step(self, closure: Any = None) -> Any:
-        """Step, and keep."""
-        result = super().step(closure)
-        self.__dict__.setdefault("seen", []).append(self.watched.grad.clone())
-        return result
-
-
-class Automatic(pl.LightningModule):
-    """Automatic optimization with one optimizer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.drop, self.head = nn.Linear(4, 6), nn.Dropout(0.1), nn.Linear(6, 2)
-
-    def forward(self, x: Any) -> Any:
-        """Return logits."""
-        return self.head(self.drop(self.body(x).relu()))
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        """Return the loss, logged."""
-        loss = self(batch[0]).square().mean()
-        self.log("loss", loss)
-        return loss
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Log something."""
-        self.log("val", self(batch[0]).sum())
-
-    def configure_optimizers(self) -> Any:
-        """Return SGD."""
-        self.optimizer = Oracle(self.parameters(), lr=0.1, momentum=0.9)
-        self.optimizer.watched = self.body.weight
-        return self.optimizer
-
-
-class Adversarial(pl.LightningModule):
-    """Manual optimization: D steps in every batch, G in every second one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.automatic_optimization = False
-        self.g, self.d = nn.Linear(4, 4), nn.Linear(4, 1)
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        """Step one optimizer, or both."""
-        g, d = self.optimizers()
-        for optimizer, due in ((d, True), (g, batch_idx % 2 == 0)):
-            if due:
-                optimizer.zero_grad()
-                self.manual_backward(self.d(self.g(batch[0])).square().mean())
-                optimizer.step()
-        self.log("loss", 1.0)
-
-    def configure_optimizers(self) -> Any:
-        """Return two optimizers."""
-        return [torch.optim.SGD(part.parameters(), lr=0.1) for part in (self.g, self.d)]
-
-
-def loader(batches: int = BATCHES) -> Any:
-    """Return data of so many batches."""
-    data = torch.randn(2 * batches, 4, generator=torch.Generator().manual_seed(0))
-    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data), batch_size=2)
-
-
-def fit(folder: Path, module: Any, callbacks: list[Any], *, checkpoint: Any = None, **arguments: Any) -> pl.Trainer:
-    """Fit for two epochs on the CPU."""
-    settings: dict[str, Any] = {
-        "max_epochs": 2,
-        "accelerator": "cpu",
-        "devices": 1,
-        "logger": False,
-        "log_every_n_steps": 1,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "default_root_dir": str(folder),
-        **arguments,
-    }
-    trainer = pl.Trainer(callbacks=callbacks, **settings)
-    trainer.fit(module, loader(), loader(2), ckpt_path=checkpoint)
-    return trainer
-
-
-def fresh(kind: Any) -> Any:
-    """Return a module with the same weights every time."""
-    torch.manual_seed(0)
-    return kind()
-
-
-def quiet(sink: Any, **keywords: Any) -> LightningWatchCallback:
-    """Return a callback that prints nothing."""
-    return LightningWatchCallback(to=sink, print_fn=lambda line: None, **keywords)
-
-
-def series(sink: trk.MemorySink, tag: str) -> dict[int, Any]:
-    """Return one series by step."""
-    return {point.step: point.value for point in sink.scalars if point.tag == tag}
-
-
-def test_rows_lie_on_the_axis_of_the_loggers(tmp_path: Path) -> None:
-    """Lightning's own TensorBoard log and ours have the same steps and the same number of them (CB-1)."""
-    lines: list[str] = []
-    callback = LightningWatchCallback(to=trk.TensorBoardSink(tmp_path / "ours"), print_fn=lines.append)
-    logger = TensorBoardLogger(str(tmp_path), name="own", version="")
-    fit(tmp_path, fresh(Automatic), [callback], logger=logger)
-    logged = [p.step for p in read_tensorboard(tmp_path / "own") if isinstance(p, trk.ScalarPoint) and p.tag == "loss"]
-    ours = [
-        p.step
-        for p in read_tensorboard(tmp_path / "ours")
-        if isinstance(p, trk.ScalarPoint) and p.tag == "gradients/norm/head.bias"
-    ]
-    assert logged == ours == list(range(2 * BATCHES))
-    assert "watch every = 1 [derived: log_every_n_steps=1]" in lines
-
-
-def test_two_optimizers_do_not_double_the_axis(tmp_path: Path) -> None:
-    """Report 32: manual optimization of two optimizers counts batches, and names the one that did not step (CB-1)."""
-    sink = trk.MemorySink()
-    callback = quiet(sink, every=1)
-    logger = TensorBoardLogger(str(tmp_path), name="own", version="")
-    trainer = fit(tmp_path, fresh(Adversarial), [callback], logger=logger)
-    assert trainer.global_step == 3 * BATCHES
-    logged = [p.step for p in read_tensorboard(tmp_path / "own") if isinstance(p, trk.ScalarPoint) and p.tag == "loss"]
-    assert list(series(sink, "gradients/norm/d.weight")) == logged == list(range(2 * BATCHES))
-    assert list(series(sink, "gradients/norm/g.weight")) == list(range(0, 2 * BATCHES, 2))
-    assert callback.report is not None and callback.report.skip_counts == {"optimizer_not_stepped": BATCHES}
-
-
-@pytest.mark.parametrize("every", [3, 5])
-def test_an_odd_cadence_fires_under_two_optimizers(tmp_path: Path, every: int) -> None:
-    """Report 32: with two steps a batch a cadence still fires about every n batches, never never (CB-1)."""
-    sink = trk.MemorySink()
-    fit(tmp_path, fresh(Adversarial), [quiet(sink, every=every)])
-    steps = list(series(sink, "gradients/norm/d.weight"))
-    assert [step for step in steps if step % every == 0] == list(range(0, 2 * BATCHES, every))
 
 
 def test_accumulated_batches_count_once(tmp_path: Path) -> None:
@@ -175,6 +24,17 @@ def test_accumulated_batches_count_once(tmp_path: Path) -> None:
     assert list(norms) == [0, 1, 2, 3]
     total = [sum(series(sink, f"gradients/norm/{n}")[s] ** 2 for n, _ in module.named_parameters()) for s in norms]
     assert all(value**0.5 <= 0.01 + 1e-6 for value in total)
+    # Unclipped they were larger: what is told is what the optimizer stepped with.
+    assert max(value**0.5 for value in total) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_validation_within_a_window_is_no_part_of_it(tmp_path: Path) -> None:
+    """Forwards of a validation between accumulated batches are left out of the step's activations (CB-1, TIER-1)."""
+    sink = trk.MemorySink()
+    asked: dict[str, Any] = {"signals": ("gradients", "activations"), "select": ("head",), "inputs": torch.zeros(2, 4)}
+    fit(tmp_path, fresh(Automatic), [quiet(sink, every=1, **asked)], accumulate_grad_batches=4, val_check_interval=2)
+    # Batches of two rows and two outputs: four in a window, and two in the short one.
+    assert list(series(sink, "activations/count/head").values()) == [16, 8, 16, 8]
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
@@ -214,19 +74,47 @@ def test_a_resumed_fit_goes_on(tmp_path: Path) -> None:
 
 
 class Breaks(pl.Callback):
-    """Raises in the fourth batch."""
+    """Raises when the fourth batch ended, or before the optimizer's step in it."""
+
+    def __init__(self, when: str, error: BaseException) -> None:
+        self.when, self.error = when, error
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Raise."""
-        if batch_idx == 3:
-            raise ArithmeticError("mine")
+        """Raise, if that is when."""
+        if self.when == "after" and batch_idx == 3:
+            raise self.error
+
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        """Raise inside the optimizer's step, whose closure this is, if that is when."""
+        if self.when == "within" and trainer.global_step == 3:
+            raise self.error
 
 
-def test_a_fit_that_raises_keeps_what_was_seen(tmp_path: Path) -> None:
-    """When the loop raises, the session is closed with its report, and the exception goes on as it is (CB-1)."""
-    sink = trk.MemorySink()
-    callback = quiet(sink, every=1)
-    with pytest.raises(ArithmeticError, match="mine"):
-        fit(tmp_path, fresh(Automatic), [callback, Breaks()])
-    assert callback.report is not None and callback.session is None
-    assert list(series(sink, "gradients/norm/head.bias")) == [0, 1, 2, 3]
+@pytest.mark.parametrize("when", ["after", "within"])
+@pytest.mark.parametrize("kind", [ArithmeticError, KeyboardInterrupt])
+def test_a_fit_that_raises_keeps_what_was_seen(tmp_path: Path, when: str, kind: type[BaseException]) -> None:
+    """When the loop raises, the session is closed with its report, and the exception goes on as it is (CB-1, TAG-4)."""
+    error, module = kind("mine"), fresh(Automatic)
+    callback = quiet(trk.JSONLSink(tmp_path / "run.jsonl"), every=1)
+    # Lightning ends the process after an interrupt.
+    with pytest.raises(SystemExit if kind is KeyboardInterrupt else kind) as caught:
+        fit(tmp_path, module, [callback, Breaks(when, error)])
+    assert caught.value is error or caught.value.__context__ is error
+    assert error.__context__ is None
+    report = callback.report
+    assert report is not None and callback.session is None
+    result = read_jsonl(tmp_path / "run.jsonl")
+    steps = [p.step for p in result if isinstance(p, trk.ScalarPoint) and p.tag == "gradients/norm/head.bias"]
+    assert steps == [0, 1, 2, 3][: 3 if when == "within" else 4] and result.closed
+    assert not any(kind_of for kind_of in hook_census(module) if "optimizer" in kind_of)
+
+
+def test_nothing_is_left_on_module_and_optimizer(tmp_path: Path) -> None:
+    """After a fit no hook of the watch is on the module or its optimizer (CB-1, CLOSE-3)."""
+    counted = []
+    for watched in (False, True):
+        module = fresh(Automatic)
+        signals = {"signals": ("gradients", "activations"), "select": ("head",), "inputs": torch.zeros(2, 4)}
+        fit(tmp_path, module, [quiet(trk.MemorySink(), **signals)] if watched else [])
+        counted.append(hook_census(module, [module.optimizer]))
+    assert counted[0] == counted[1]

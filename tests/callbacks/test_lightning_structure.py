@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,17 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("lightning")
 
 import lightning.pytorch as pl  # noqa: E402
+import numpy as np  # noqa: E402
 from torch import nn  # noqa: E402
 
+import torchlens_conformance.trackers as trk  # noqa: E402
 from torchlens_conformance.callbacks.extra_forward import CallbackWarning, forward_inputs  # noqa: E402
-from torchlens_conformance.callbacks.lightning import LayerProfilerCallback, SummaryCallback  # noqa: E402
+from torchlens_conformance.callbacks.lightning import (  # noqa: E402
+    LayerProfilerCallback,
+    LightningWatchCallback,
+    SummaryCallback,
+)
+from torchlens_conformance.kit.engine.scenarios.case import hook_census  # noqa: E402
 from torchlens_conformance.protocol import Refusal  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:.*dataloader.*")
@@ -46,12 +54,12 @@ class Net(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Return SGD."""
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
 def fit(callbacks: list[Any], *, kind: Any = Net, batch: Any = None, epochs: int = 2) -> Any:
     """Fit a fresh net and return it."""
-    torch.manual_seed(0)
+    pl.seed_everything(0, verbose=False)
     module = kind()
     data = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
     collate = batch or (lambda rows: (torch.stack(rows), torch.zeros(len(rows))))
@@ -75,18 +83,35 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_training_does_not_notice(tmp_path: Path) -> None:
-    """A run with summary and profile ends bit-identical to the plain one, random states included (CB-3, CB-4)."""
-    ends = []
-    for callbacks in (
-        [],
-        [SummaryCallback(print_fn=lambda text: None), LayerProfilerCallback(tmp_path / "rows.jsonl")],
-    ):
+OPERATIONS: dict[str, Any] = {"grain": "op", "allow_forward_wrap": True, "select": trk.func("linear")}
+WATCHES: dict[str, dict[str, Any]] = {
+    "boundary": {"signals": ("gradients", "parameters", "updates")},
+    "discovery": {"signals": ("gradients", "activations"), "select": ("shared", "norm"), "inputs": torch.zeros(2, 4)},
+    "calibration": {"signals": ("activations",), "inputs": torch.zeros(2, 4), **OPERATIONS},
+}
+"""What a watch beside the structure callbacks is asked: the second and the third run forwards when they attach."""
+
+
+@pytest.mark.filterwarnings("ignore:watch_op_grain_cost_disclosed")
+@pytest.mark.parametrize("watch", ["none", *WATCHES])
+def test_training_does_not_notice(tmp_path: Path, watch: str) -> None:
+    """A seeded run with summary, profile and a watch ends bit-identical to the plain one (CB-1, CB-3, CB-4, TIER-1)."""
+    path, ends = tmp_path / "rows.jsonl", []
+    sink = trk.MemorySink()
+    structure = [SummaryCallback(print_fn=lambda text: None), LayerProfilerCallback(path)]
+    if watch in WATCHES:
+        structure.append(LightningWatchCallback(to=sink, print_fn=str, every=1, hist_every=2, **WATCHES[watch]))
+    for callbacks in ([], structure):
         module = fit(callbacks)
-        ends.append([*module.state_dict().values(), torch.get_rng_state()])
-        assert module.example_input_array is None
+        (optimizer,) = module.trainer.optimizers
+        momenta = [state["momentum_buffer"] for state in optimizer.state.values()]
+        states = [torch.get_rng_state(), torch.tensor(hash(random.getstate()) % 2**31), torch.tensor(np.random.rand())]
+        ends.append([*module.state_dict().values(), *momenta, *states])
+        assert module.example_input_array is None and all(part.training for part in module.modules())
     assert all(torch.equal(one, other) for one, other in zip(*ends))
-    assert rows_of(tmp_path / "rows.jsonl")
+    assert rows_of(path) and bool(sink.scalars) == (watch in WATCHES)
+    calibrated = "torchlens/run/op_grain_overhead_median_x" in {point.tag for point in sink.scalars}
+    assert calibrated == (watch == "calibration")
 
 
 def test_the_summary_is_printed_once_with_sizes() -> None:
@@ -147,6 +172,7 @@ def test_a_batch_that_the_forward_rejects_is_skipped(tmp_path: Path) -> None:
     ]
     assert len(printed) == 1 and "shared" in printed[0] and "In sizes" not in printed[0]
     assert rows_of(tmp_path / "rows.jsonl") == [] and all(part.training for part in module.modules())
+    assert hook_census(module) == {}
 
 
 def test_a_getter_makes_another_batch_fit(tmp_path: Path) -> None:
@@ -178,3 +204,17 @@ def test_a_place_that_cannot_be_written_is_refused_at_setup(tmp_path: Path) -> N
     with pytest.raises(Refusal) as caught:
         fit([LayerProfilerCallback(tmp_path / "file" / "rows.jsonl")])
     assert caught.value.code == "tracker_sink_write_failed"
+
+
+def test_a_place_that_is_lost_later_ends_no_training(tmp_path: Path) -> None:
+    """A profile that cannot be written any more is skipped with a warning, and training goes on (CB-3)."""
+
+    class Loses(pl.Callback):
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            (tmp_path / "rows.jsonl").unlink()
+            (tmp_path / "rows.jsonl").mkdir()
+
+    with pytest.warns(CallbackWarning, match="lightning_profile_skipped") as warned:
+        module = fit([LayerProfilerCallback(tmp_path / "rows.jsonl"), Loses()], epochs=2)
+    assert len([w for w in warned if isinstance(w.message, CallbackWarning)]) == 2
+    assert module.trainer.global_step == 8

@@ -7,7 +7,7 @@ default. No variable turns a callback on; these are read by one that was constru
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -50,7 +50,7 @@ class CallbackSettings:
 
     Attributes:
         signals: What is watched.
-        select: Prefixes of names, or None for all parameters.
+        select: Prefixes of names or selectors of operations, or None for all parameters.
         every: Steps that it divides are sampled.
         hist_every: The same for histograms; None for none.
         sources: By setting, where it came from: ``[argument]``, ``[env NAME]``, ``[derived: ...]``, ``[default]``.
@@ -59,7 +59,7 @@ class CallbackSettings:
     """
 
     signals: tuple[str, ...]
-    select: tuple[str, ...] | None
+    select: tuple[Any, ...] | None
     every: int
     hist_every: int | None
     sources: Mapping[str, str]
@@ -129,12 +129,13 @@ def derive_cadence(logging_every: int | None, name: str, run_length: int | None)
     return None
 
 
-def _as_tuple(value: Any) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    """Return several as they are, and one as a tuple: a word, or a selector of operations."""
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
 
 
 def _shown(value: Any) -> str:
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _words(variable: str, text: str) -> tuple[str, ...]:

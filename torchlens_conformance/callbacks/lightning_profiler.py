@@ -33,8 +33,9 @@ class LayerProfilerCallback(_lightning.Callback):  # type: ignore[misc, name-def
         input_getter: See :class:`~torchlens_conformance.callbacks.lightning_summary.SummaryCallback`.
         every_n_epochs: Epochs from one profile to the next.
 
-    A batch that the forward rejects is skipped with the warning ``lightning_profile_skipped``; training goes on. Setup
-    raises ``tracker_sink_write_failed`` when the file cannot be written. Experimental. Clause: CB-3.
+    A batch that the forward rejects is skipped with the warning ``lightning_profile_skipped``, and so is a profile that
+    cannot be written any more; training goes on. Setup raises ``tracker_sink_write_failed`` when the file cannot be
+    written. Experimental. Clause: CB-3.
     """
 
     def __init__(
@@ -65,13 +66,17 @@ class LayerProfilerCallback(_lightning.Callback):  # type: ignore[misc, name-def
             arguments, keywords = forward_inputs(batch, self._input_getter)
             with beside_training(pl_module):
                 trace = record_forward(pl_module, *arguments, **keywords)
+            rows = layer_rows(pl_module, trace)
         except Exception as error:
             text = f"epoch {trainer.current_epoch}, the forward raised {type(error).__name__}: {error}"
             warn("lightning_profile_skipped", text)
             return
-        rows = layer_rows(pl_module, trace)
         told = {"run_id": self.run_id, "epoch": trainer.current_epoch, "disclosure": DISCLOSURE}
-        self._append(b"".join(json.dumps({**told, **row}).encode() + b"\n" for row in rows))
+        try:
+            self._append(b"".join(json.dumps({**told, **row}).encode() + b"\n" for row in rows))
+        except Refusal as refusal:
+            # Training is under way; a profile is no reason to end it.
+            warn("lightning_profile_skipped", f"epoch {trainer.current_epoch}, {refusal}")
 
     def _append(self, text: bytes) -> None:
         try:

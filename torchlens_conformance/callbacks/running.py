@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from ..protocol.refusals import Refusal
 from ..watch import CloseReport, StepScope, WatchSession, watch
 from .configuration import UNSET, Cadence, CallbackSettings, Unset, resolve_settings
 
@@ -19,7 +20,7 @@ class WatchingCallback:
     Args:
         to: One sink, or several.
         signals: What to watch; left out, ``TORCHLENS_WATCH_SIGNALS`` or gradients.
-        select: Prefixes of names; left out, ``TORCHLENS_WATCH_SELECT`` or all parameters.
+        select: Prefixes of names, or selectors of operations; left out, ``TORCHLENS_WATCH_SELECT`` or all parameters.
         every: Steps that it divides are sampled; left out, ``TORCHLENS_WATCH_EVERY``, the framework's own cadence of
             logging, about 100 points of the run's length, or 50.
         hist_every: The same for histograms; left out, ``TORCHLENS_WATCH_HIST_EVERY`` or none.
@@ -50,6 +51,7 @@ class WatchingCallback:
         # What a framework leaves out of a step is told in the report; it is no reason to end the run.
         self._keywords = {"allow_missing_phases": True, **keywords}
         self._scope: StepScope | None = None
+        self._opened: int | None = None
         self._resumed = False
         self._settings: CallbackSettings | None = None
         self._session: WatchSession | None = None
@@ -108,12 +110,17 @@ class WatchingCallback:
             self._print(line)
 
     def _open(self, step: int, *, scaler: object | None) -> None:
-        """Open a step; one that is open is left first."""
+        """Open a step, unless it is open: frameworks begin it once a batch, or again when a window spans two epochs.
+
+        Another one that is open is left first.
+        """
+        if self._scope is not None and step == self._opened:
+            return
         self._leave()
         if self._session is not None and not self._session.closed:
             scope = self._session.step(step, scaler=scaler, new_segment=self._resumed)
             scope.__enter__()
-            self._scope, self._resumed = scope, False
+            self._scope, self._opened, self._resumed = scope, step, False
 
     def _leave(self, error: BaseException | None = None) -> None:
         """Leave the open step, if there is one."""
@@ -123,10 +130,20 @@ class WatchingCallback:
 
     def _end(self, error: BaseException | None = None) -> CloseReport | None:
         """Close the session and keep its report; nothing of the close hides an ``error`` that is on its way."""
-        self._leave(error)
-        session, self._session = self._session, None
-        if session is not None:
-            if error is not None:
-                session.__exit__(type(error), error, None)
-            self._report = session.close()
+        try:
+            self._leave(error)
+        finally:
+            session, self._session = self._session, None
+            if session is not None:
+                self._close(session, error)
         return self._report
+
+    def _close(self, session: WatchSession, error: BaseException | None) -> None:
+        if error is not None:
+            session.__exit__(type(error), error, None)
+        try:
+            self._report = session.close()
+        except Refusal as refusal:
+            # A run that gave nothing refuses, and its report says why.
+            self._report = getattr(refusal, "report", None)
+            raise

@@ -1,0 +1,45 @@
+"""What a callback asks of the inside of a session: it sees more of a framework's step than a scope does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..watch import WatchSession
+
+if TYPE_CHECKING:
+    from ..watch.activations import ForwardRecord
+
+
+def is_due(session: WatchSession) -> bool:
+    """Return whether a step is open and sampled."""
+    due = session._parts.law.current
+    return due is not None and due.scalars
+
+
+def sample_next(session: WatchSession) -> None:
+    """Sample the next step, whatever its number: what was due at this one could not be taken. Clause: STEP-4."""
+    session._parts.law._pending = True
+
+
+def look_at_scaler(session: WatchSession) -> None:
+    """Look at the scaler of the open step between two of its updates, which erase what it did. Clause: AMP-8."""
+    engine = session._parts.engine
+    block = None if engine is None else engine._block
+    if block is not None and block.view._readable:
+        block.view._note_records()
+
+
+def pause(session: WatchSession) -> ForwardRecord | None:
+    """Observe no forward for a while; return what :func:`go_on` takes, None when nothing is observed."""
+    engine = session._parts.engine
+    if engine is None or engine.observer.record is None:
+        return None
+    record, engine.observer.record = engine.observer.record, None
+    return record
+
+
+def go_on(session: WatchSession, record: ForwardRecord | None) -> None:
+    """Observe forwards again, unless their step is over."""
+    engine = session._parts.engine
+    if engine is not None and record is not None and record.open:
+        engine.observer.record = record
