@@ -31,8 +31,14 @@ ABILITIES: Mapping[str, str] = {
     "compiled": "watches a model under torch.compile",
     "data-parallel": "watches a DistributedDataParallel run",
     "disable": "is turned off by TORCHLENS_WATCH_DISABLE=1",
+    "operations": "watches single operations of a forward, with consent",
+    "hf-callback": "watches a transformers.Trainer through a callback",
+    "lightning-callback": "watches a lightning Trainer through a callback",
 }
 """The closed words of what an engine may lack, with what each means."""
+
+CALLBACKS = ("hf-callback", "lightning-callback")
+"""The abilities about callbacks; an adapter without a method ``callback`` lacks them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +57,10 @@ class Ask:
         inputs: An example of the model's inputs, for outputs of modules, or None.
         budgets: Hard budgets, or None.
         allow_missing_phases: Whether a scope without its boundary is a named skip.
+        grain: ``op`` for single operations, or None.
+        allow_forward_wrap: Consent to op grain, or None.
+        functions: Functions whose operations are watched, or None.
+        facets: By function, into how many parts which axis of its outputs is split, or None.
     """
 
     signals: Sequence[str] = ("gradients",)
@@ -64,11 +74,53 @@ class Ask:
     inputs: Any = None
     budgets: Mapping[str, int] | None = None
     allow_missing_phases: bool = False
+    grain: str | None = None
+    allow_forward_wrap: bool | None = None
+    functions: Sequence[str] | None = None
+    facets: Mapping[str, tuple[int, int]] | None = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the keywords of ``watch()``; what is None is left out."""
         given = {key: getattr(self, key) for key in self.__slots__}
         return {key: value for key, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackAsk:
+    """What one callback of a framework is asked; None leaves the choice to the environment and the framework.
+
+    Args:
+        signals: What to watch.
+        every: Cadence of scalars.
+        hist_every: Cadence of histograms.
+        select: Prefixes.
+    """
+
+    signals: Sequence[str] | None = None
+    every: int | None = None
+    hist_every: int | None = None
+    select: Sequence[str] | None = None
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the keywords of the callback; what is None is left out."""
+        given = {key: getattr(self, key) for key in self.__slots__}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+class Callback(Protocol):
+    """One callback of a framework, made by an engine.
+
+    Attributes:
+        hook: What the framework's trainer takes in its list of callbacks.
+    """
+
+    hook: Any
+
+    def around(self) -> AbstractContextManager[Any]:
+        """Return what training runs in, where the engine asks for that; otherwise a context that does nothing.
+
+        Clause: CB-1.
+        """
 
 
 class Session(Protocol):
@@ -133,6 +185,19 @@ class Engine(Protocol):
 
     def attach(self, model: Any, sinks: Iterable[Any], ask: Ask) -> Session:
         """Watch ``model`` and give the points to ``sinks``; refuse with a code before any side effect."""
+
+
+class CallbackMaker(Protocol):
+    """An engine that has callbacks; an adapter of one has this method as well."""
+
+    def callback(self, framework: str, sinks: Iterable[Any], ask: CallbackAsk) -> Callback:
+        """Return a new callback of ``framework``: ``hf`` or ``lightning``. Clause: CB-1."""
+
+
+def lacks_of(engine: Engine) -> Mapping[str, str]:
+    """Return the abilities that an engine lacks, those included that its adapter has no method for."""
+    silent = () if hasattr(engine, "callback") else CALLBACKS
+    return {**dict.fromkeys(silent, "the adapter has no callback()"), **engine.lacks}
 
 
 def code_of(error: BaseException) -> str | None:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any
 
+from reference_sinks.comet_offline import QUIET
+
 from ..keepers import Fault, side_by_side
 from ..model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED, PASSED, CheckResult, Finding
 from ..processes import OK, Channel, Limits, run_child
-from .adapter import Engine
+from .adapter import Engine, lacks_of
 from .laws import LAWS, get_law
 from .looking import judge_law
-from .observation import Law, NotApplicable, Observed
+from .observation import PACKAGE_MISSING, Law, NotApplicable, Observed, PackageMissing
 
 TIMEOUT = 120.0
 """Seconds for one scenario: the longest take five on an idle processor."""
+
+FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
+    "hf-callback": ("transformers.trainer", "accelerate"),
+    "lightning-callback": ("lightning.pytorch",),
+}
+"""By ability, what its scenarios import."""
 
 
 def ask(engine: Engine, laws: Sequence[Law] = LAWS, *, workers: int = 2) -> tuple[CheckResult, ...]:
@@ -31,10 +40,10 @@ def ask(engine: Engine, laws: Sequence[Law] = LAWS, *, workers: int = 2) -> tupl
         laws: The laws to ask.
         workers: How many scenarios run side by side.
     """
-    import_once()
+    asked = [law for law in laws if not missing_ability(law, engine)]
+    import_once(asked)
     from .scenarios import SCENARIOS
 
-    asked = [law for law in laws if not missing_ability(law, engine)]
     wanted = {scenario for law in asked for scenario in law.scenarios}
     names = [name for name in SCENARIOS if name in wanted]
     answers = side_by_side([partial(observe, engine, name) for name in names], workers=workers)
@@ -44,11 +53,22 @@ def ask(engine: Engine, laws: Sequence[Law] = LAWS, *, workers: int = 2) -> tupl
     return tuple(judged(law, engine, seen) for law in laws)
 
 
-def import_once() -> None:
+def import_once(laws: Iterable[Law] = LAWS) -> None:
     """Import here what each forked child would import for itself, which takes longer than most scenarios."""
     for name in ("torch", "torch._dynamo"):
         with suppress(ImportError):
             import_module(name)
+    needed = {word for law in laws for word in law.needs}
+    with warnings.catch_warnings():
+        # What frameworks warn of when they are imported is no matter of the laws.
+        warnings.simplefilter("ignore")
+        for ability, names in FRAMEWORKS.items():
+            if ability in needed:
+                # transformers imports Comet where it is installed.
+                os.environ.update(QUIET)
+                with suppress(Exception):
+                    for name in names:
+                        import_module(name)
 
 
 class Answer:
@@ -89,8 +109,6 @@ def _observe(engine: Engine, scenario: str, channel: Channel) -> None:
     for name in [name for name in os.environ if name.startswith("TORCHLENS_WATCH_")]:
         del os.environ[name]
     try:
-        import warnings
-
         from .scenarios import SCENARIOS
 
         with warnings.catch_warnings():
@@ -100,20 +118,28 @@ def _observe(engine: Engine, scenario: str, channel: Channel) -> None:
                 channel.send("observed", observed)
     except NotApplicable as reason:
         channel.send("absent", str(reason)[:300])
+    except PackageMissing as reason:
+        channel.send("trouble", str(reason))
     except Exception as error:
         channel.send("trouble", f"{type(error).__name__}: {error}"[:300])
 
 
 def missing_ability(law: Law, engine: Engine) -> str:
     """Return the first ability that a law needs and the engine does not declare, or nothing."""
-    return next((word for word in law.needs if word in engine.lacks), "")
+    lacks = lacks_of(engine)
+    return next((word for word in law.needs if word in lacks), "")
+
+
+def package_missing(results: Iterable[CheckResult]) -> str:
+    """Return why a law could not run for want of a package, or nothing when none of them lacks one."""
+    return next((r.reason for r in results if r.outcome == COULD_NOT_RUN and PACKAGE_MISSING in r.reason), "")
 
 
 def judged(law: Law, engine: Engine, answers: Mapping[str, Answer]) -> CheckResult:
     """Return what one law says, given what the scenarios gave."""
     word = missing_ability(law, engine)
     if word:
-        return CheckResult(law.id, law.clauses, NOT_DECLARED, reason=f"{word}: {engine.lacks[word]}")
+        return CheckResult(law.id, law.clauses, NOT_DECLARED, reason=f"{word}: {lacks_of(engine)[word]}")
     mine: dict[str, Any] = {name: answers[name] for name in law.scenarios if name in answers}
     absent = [answer.absent for answer in mine.values() if answer.absent]
     if absent:

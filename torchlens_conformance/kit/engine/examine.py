@@ -19,13 +19,16 @@ from ..keepers import Fault, side_by_side
 from ..model import NOT_APPLICABLE, CheckResult, ControlResult, Report
 from ..report import build_document
 from ..report_kinds import ENGINE
-from .adapter import ABILITIES, Engine
-from .asking import ask, chosen_laws, import_once
+from .adapter import ABILITIES, Engine, lacks_of
+from .asking import ask, chosen_laws, import_once, package_missing
 from .defects import DEFECTS
 from .judging import judge
 from .laws import LAWS, get_law
 from .plain_engine import PlainEngine
 from .profile import engine_profile
+
+MEASURED_WITH = ("torch", "numpy", "transformers", "accelerate", "lightning")
+"""The distributions whose versions a report holds."""
 
 
 def run_controls() -> tuple[ControlResult, ...]:
@@ -41,14 +44,24 @@ def run_controls() -> tuple[ControlResult, ...]:
 
 def _control(index: int) -> ControlResult:
     if index == 0:
-        return judge_perfect("plain", ask(PlainEngine(), LAWS))
+        return judge_perfect("plain", _that_could_run(ask(PlainEngine(), LAWS)))
     defect = DEFECTS[index - 1]
     results = ask(defect.engine, [get_law(law) for law in defect.killed_by])
     away = [result.reason for result in results if result.outcome == NOT_APPLICABLE]
     if away:
         # Nobody is asked this law here, so there is nothing that the defect could show.
         return ControlResult(f"defect: {defect.id}", "be asked where that can be", f"not applicable: {away[0]}", True)
-    return judge_defect(defect.id, results)
+    could = _that_could_run(results)
+    if not could:
+        # No engine gets an answer to this law here, so there is no answer that the defect has to prove.
+        told = f"could not run: {package_missing(results)}"
+        return ControlResult(f"defect: {defect.id}", "be asked where that can be", told, True)
+    return judge_defect(defect.id, could)
+
+
+def _that_could_run(results: Sequence[CheckResult]) -> list[CheckResult]:
+    """Return the results without those of laws about a framework that is not installed."""
+    return [result for result in results if not package_missing([result])]
 
 
 def examine(
@@ -73,7 +86,7 @@ def examine(
     shown = run_controls() if controls is None else tuple(controls)
     results = ask(engine, chosen) if all(control.ok for control in shown) else ()
     partial_run = len(chosen) < len(LAWS)
-    verdict, why = judge(list(engine.lacks), results, shown, partial_run=partial_run)
+    verdict, why = judge(list(lacks_of(engine)), results, shown, partial_run=partial_run)
     return report_of(
         engine,
         verdict,
@@ -114,14 +127,14 @@ def report_of(
         "nonce": uuid4().hex[:12],
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: version_of(name) for name in ("torch", "numpy")},
+        "versions": {name: version_of(name) for name in MEASURED_WITH},
     }
     subject: Mapping[str, Any] = {
-        "declared": [word for word in ABILITIES if word not in engine.lacks],
+        "declared": [word for word in ABILITIES if word not in lacks_of(engine)],
         "distribution": engine.distribution,
         "name": engine.name,
         "reference": None if target is None else {"target": target},
-        "undeclared": dict(engine.lacks),
+        "undeclared": dict(lacks_of(engine)),
         "version": version_of(engine.distribution),
     }
     document = build_document(

@@ -18,6 +18,7 @@ __all__ = [
     "Law",
     "NotApplicable",
     "Observed",
+    "PackageMissing",
     "Row",
     "SinkFacts",
 ]
@@ -113,6 +114,24 @@ class CloseFacts:
 
 class NotApplicable(Exception):
     """Raised by a scenario that this machine cannot ask, whatever the engine; the text says why."""
+
+
+class PackageMissing(Exception):
+    """Raised by a scenario that drives a package which is not installed; its laws could not run.
+
+    Args:
+        package: Its name.
+        extra: The extra of this distribution that brings it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"{PACKAGE_MISSING} {package}; install it by python -m pip install 'torchlens-conformance[{extra}]'"
+        )
+
+
+PACKAGE_MISSING = "package missing:"
+"""How the reason begins why such a law could not run."""
 
 
 @dataclass(frozen=True, slots=True)

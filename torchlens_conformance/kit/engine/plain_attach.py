@@ -78,7 +78,9 @@ def require_attachable(
 
 
 def _require_explicit(ask: Ask) -> None:
-    if {"activations", "activation_grads"} & set(ask.signals) and (ask.select is None or ask.inputs is None):
+    if {"activations", "activation_grads"} & set(ask.signals) and (
+        (ask.select is None and not ask.functions) or ask.inputs is None
+    ):
         raise _refusal("watch_tier_inputs_missing", "Outputs of modules need select= and inputs=.")
 
 

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...protocol import Point, Refusal, ScalarPoint, TextPoint, meta_tag, run_tag
-from .adapter import Ask, Spellings
+from .adapter import Ask, Callback, CallbackAsk, Spellings
 from .observation import CloseFacts
 from .plain_attach import Held, register, require_attachable, unregister
 from .plain_modules import PlainModules
+from .plain_operations import PlainOperations, require_operations
 from .plain_scaler import ScalerWatch
 from .plain_sinks import PlainSinks
 from .plain_statistics import GRID, Naming, histogram_point, scalar_points
@@ -22,6 +23,8 @@ from .plain_surroundings import DISABLE, disabled_by, unwrapped
 
 if TYPE_CHECKING:
     import torch
+
+    from .plain_callbacks import PlainDriver
 
 
 def refuse(code: str, message: str, remedy: str = "See the specification.", **fields: object) -> NoReturn:
@@ -47,6 +50,7 @@ class PlainSession(PlainSinks):
         self.optimizers = tuple(ask.optimizer) if isinstance(ask.optimizer, (list, tuple)) else (ask.optimizer,)
         self.model = model
         self.naming = Naming(ask.name, ask.namespace)
+        self.consent(ask)
         self.sites = require_attachable(model, self.sinks, ask, self.optimizers)
         register(model, self.ask)
         self.skips: list[tuple[str, int | None]] = []
@@ -63,12 +67,21 @@ class PlainSession(PlainSinks):
             self.hooks = [hook for optimizer in self.optimizers for hook in self.install(optimizer)]
             self.hooks += self.modules.hooks
 
+    operations = PlainOperations
+    """What looks at single operations."""
+
+    def consent(self, ask: Ask) -> None:
+        """Refuse what op grain does not take. Clause: TIER-2."""
+        require_operations(ask)
+
     def why_disabled(self, model: torch.nn.Module) -> str:
         """Return what turns the session off, or nothing. Clause: ENV-1."""
         return disabled_by(model)
 
     def observer(self, signals: Sequence[str]) -> PlainModules:
         """Return what sees the outputs of modules. Clause: TIER-1."""
+        if self.ask.grain == "op" and signals:
+            return self.operations(unwrapped(self.model), self.ask, lambda name: self.skips.append((name, self.open)))
         return PlainModules(unwrapped(self.model), signals, self.ask.select, lambda: self.scaler.backward_factor())
 
     # Steps ------------------------------------------------------------------------------------------------------------
@@ -92,14 +105,16 @@ class PlainSession(PlainSinks):
             refuse("watch_step_invalid", "A step is an integer from 0.", step=repr(n))
         if self.open is not None:
             refuse("watch_step_conflict", "Step scopes never nest.", step=n)
-        if self.last is not None and n <= self.last and not new_segment:
-            refuse("watch_step_regression", "Steps increase.", step=n, last=self.last)
+        last = self.held_step() if self.last is None else self.last
+        if last is not None and n <= last and not new_segment:
+            refuse("watch_step_regression", "Steps increase.", step=n, last=last)
         self.scaler = ScalerWatch(scaler)
         self.scaler.require_power_of_two()
         self.open = self.last = n
         self.boundaries = []
         if self.ask.step is None:
             self.modules.clear()
+        self.modules.begin(due=self.due(n))
         if self.first is None:
             self.first = n
             self.heartbeat(n)
@@ -226,6 +241,13 @@ class PlainSession(PlainSinks):
             return
         self.run_row("attached", step, 1)
         self.emit(TextPoint(meta_tag("manifest", **self.naming.parts), step, f"sites: {', '.join(self.sites)}"))
+        if self.modules.ratio is not None:
+            self.tell_cost(step, self.modules.ratio)
+
+    def tell_cost(self, step: int, ratio: float) -> None:
+        """Send what observing operations costs. Clause: TIER-2."""
+        self.run_row("op_grain_overhead_median_x", step, ratio)
+        self.emit(TextPoint(meta_tag("op_grain_calibration", **self.naming.parts), step, f"{ratio} times the forward"))
 
     def run_row(self, key: str, step: int, value: float | None) -> None:
         """Send one run-health row."""
@@ -345,17 +367,29 @@ class PlainEngine:
         name: For the report.
         session: The class of its sessions.
         lacks: The abilities that it does not have.
+        driver: The class of what its callbacks do; the plain one when left out.
     """
 
     distribution: str | None = "torchlens-conformance"
     spellings = Spellings()
 
     def __init__(
-        self, name: str = "plain", session: type[PlainSession] = PlainSession, *, lacks: Mapping[str, str] | None = None
+        self,
+        name: str = "plain",
+        session: type[PlainSession] = PlainSession,
+        *,
+        lacks: Mapping[str, str] | None = None,
+        driver: type[PlainDriver] | None = None,
     ) -> None:
-        self.name, self.session = name, session
+        self.name, self.session, self.driver = name, session, driver
         self.lacks: Mapping[str, str] = dict(lacks or {})
 
     def attach(self, model: Any, sinks: Iterable[Any], ask: Ask) -> PlainSession:
         """Watch ``model``. Clause: ATTACH-6."""
         return self.session(model, sinks, ask)
+
+    def callback(self, framework: str, sinks: Iterable[Any], ask: CallbackAsk) -> Callback:
+        """Return a callback of a framework; its sessions are plain. Clause: CB-1."""
+        from .plain_callbacks import PlainDriver, plain_callback
+
+        return plain_callback(framework, (self.driver or PlainDriver)(sinks, ask))

@@ -27,6 +27,7 @@ class PlainModules:
     Attributes:
         values: Float64 copies by (family, leaf), one for each call.
         hooks: The handles.
+        ratio: What observing costs, where that is measured at attach.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class PlainModules:
         self.signals, self.scale = signals, scale
         self.values: dict[tuple[str, str], list[torch.Tensor]] = {}
         self.derived = False
+        self.ratio: float | None = None
         self.hooks: list[Any] = []
         if {"activations", "activation_grads"} & set(signals):
             for name, module in model.named_modules():
@@ -48,6 +50,9 @@ class PlainModules:
     def is_taken(self, leaf: str, select: Sequence[str] | None) -> bool:
         """Say whether a module is selected. Clause: TIER-1."""
         return taken(leaf, select)
+
+    def begin(self, *, due: bool) -> None:
+        """Take note that a step begins."""
 
     def clear(self) -> None:
         """Forget what earlier forwards gave."""

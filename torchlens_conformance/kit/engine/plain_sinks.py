@@ -22,6 +22,11 @@ class PlainSinks:
         self.emitted = [0] * len(self.sinks)
         self.data = [0] * len(self.sinks)
 
+    def held_step(self) -> int | None:
+        """Return the last step that a resumed store holds already, as far as it says. Clause: PROT-11."""
+        held = [sink.last_step() for sink in self.sinks if hasattr(sink, "last_step")]
+        return max((step for step in held if step is not None), default=None)
+
     def emit(self, point: Point, *, data: bool = False) -> None:
         """Send one point to every healthy sink that takes its kind. Clause: PROT-5."""
         method = {"ScalarPoint": "emit_scalar", "HistogramPoint": "emit_histogram"}.get(

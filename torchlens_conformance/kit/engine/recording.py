@@ -75,6 +75,24 @@ class RecordingSink:
         self.rows.append(row)
 
 
+class HoldingSink(RecordingSink):
+    """Say that the store holds steps already, as a resumed one does. Clause: PROT-11.
+
+    Args:
+        clock: The case's clock.
+        spellings: The spellings that the profile accepts.
+        last: The last step that it holds.
+    """
+
+    def __init__(self, clock: Clock, spellings: Spellings, *, last: int) -> None:
+        super().__init__(clock, spellings)
+        self._last = last
+
+    def last_step(self) -> int:
+        """Return the last step that it holds."""
+        return self._last
+
+
 class FailingSink(RecordingSink):
     """Raise at every point from the ``fails_at``-th on, and count the calls.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..adapter import Ask, Spellings
+from ..adapter import Ask, CallbackAsk, Spellings
 from ..observation import CloseFacts, SinkFacts
 
 
@@ -56,7 +56,38 @@ class OurEngine:
         """Watch ``model``."""
         import torchlens_conformance.trackers as trk
 
-        return OurSession(trk.watch(model, to=tuple(sinks), **ask.keywords()))
+        keywords = ask.keywords()
+        functions = [trk.func(name) for name in keywords.pop("functions", ())]
+        if functions:
+            keywords["select"] = (*keywords.get("select", ()), *functions)
+        if ask.facets is not None:
+            keywords["facets"] = {
+                trk.func(n): trk.split_heads(heads, dim=dim) for n, (heads, dim) in ask.facets.items()
+            }
+        return OurSession(trk.watch(model, to=tuple(sinks), **keywords))
+
+    def callback(self, framework: str, sinks: Iterable[Any], ask: CallbackAsk) -> OurCallback:
+        """Return a callback of a framework."""
+        import torchlens_conformance.trackers as trk
+
+        make = {"hf": "HFTrainerWatchCallback", "lightning": "LightningWatchCallback"}[framework]
+        return OurCallback(getattr(trk, make)(to=tuple(sinks), print_fn=_quiet, **ask.keywords()))
+
+
+class OurCallback:
+    """One callback of ``torchlens_conformance.trackers``."""
+
+    def __init__(self, hook: Any) -> None:
+        self.hook = hook
+
+    def around(self) -> AbstractContextManager[Any]:
+        """Return the callback itself: the docs ask for it around ``train()``."""
+        hook: AbstractContextManager[Any] = self.hook
+        return hook
+
+
+def _quiet(line: str) -> None:
+    """Print nothing."""
 
 
 OURS = OurEngine()

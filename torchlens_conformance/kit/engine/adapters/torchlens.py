@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ..adapter import Ask, Spellings
+from ..adapter import Ask, CallbackAsk, Spellings
 from ..observation import CloseFacts, SinkFacts
 
 _SKIP = re.compile(r"^(?P<name>\w+):.*?\bstep (?P<step>\d+)")
@@ -77,6 +77,7 @@ class TorchlensEngine:
     lacks: Mapping[str, str] = {
         "several-optimizers": "optimizer= takes one optimizer",
         "activation-grads": "it refuses the signal activation_grads",
+        "operations": "it refuses grain='op' as not shipped in this build",
     }
     spellings = Spellings(
         codes={"history_step_regression": "watch_step_regression"},
@@ -93,6 +94,24 @@ class TorchlensEngine:
         if "inputs" in keywords:
             keywords["example_input"] = keywords.pop("inputs")
         return TorchlensSession(trk.watch(model, to=tuple(sinks), **keywords))
+
+    def callback(self, framework: str, sinks: Iterable[Any], ask: CallbackAsk) -> TorchlensCallback:
+        """Return a callback of a framework."""
+        from importlib import import_module
+
+        make = {"hf": "HFTrainerWatchCallback", "lightning": "LightningWatchCallback"}[framework]
+        return TorchlensCallback(getattr(import_module("torchlens.trackers"), make)(to=tuple(sinks), **ask.keywords()))
+
+
+class TorchlensCallback:
+    """One callback of ``torchlens.trackers``; its documentation asks for nothing around the training."""
+
+    def __init__(self, hook: Any) -> None:
+        self.hook = hook
+
+    def around(self) -> AbstractContextManager[Any]:
+        """Return a context that does nothing."""
+        return nullcontext()
 
 
 TORCHLENS = TorchlensEngine()

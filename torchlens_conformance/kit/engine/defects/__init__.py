@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from ....protocol import Refusal
 from .base import Defect
+from .callback_defects import CALLBACK_DEFECTS
 from .module_defects import MODULE_DEFECTS
 from .number_defects import NUMBER_DEFECTS
+from .operation_defects import OPERATION_DEFECTS
 from .step_defects import STEP_DEFECTS
 from .surrounding_defects import SURROUNDING_DEFECTS
 
-DEFECTS: tuple[Defect, ...] = (*STEP_DEFECTS, *NUMBER_DEFECTS, *MODULE_DEFECTS, *SURROUNDING_DEFECTS)
+DEFECTS: tuple[Defect, ...] = (
+    *STEP_DEFECTS,
+    *NUMBER_DEFECTS,
+    *MODULE_DEFECTS,
+    *OPERATION_DEFECTS,
+    *SURROUNDING_DEFECTS,
+    *CALLBACK_DEFECTS,
+)
 """Every planted defect."""
 
 

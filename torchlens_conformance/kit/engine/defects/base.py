@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..adapter import CALLBACKS
+from ..plain_callbacks import PlainDriver
 from ..plain_engine import PlainEngine, PlainSession
 
 
@@ -26,5 +28,14 @@ class Defect:
 
 def planted(identity: str, session: type[PlainSession], *killed_by: str) -> Defect:
     """Return a defect whose idea is the first line of the session's documentation."""
-    idea = (session.__doc__ or "").strip().splitlines()[0]
-    return Defect(identity, idea, PlainEngine(identity, session), killed_by)
+    lacks = dict.fromkeys(CALLBACKS, "the defect is one of watch()")
+    return Defect(identity, _idea(session), PlainEngine(identity, session, lacks=lacks), killed_by)
+
+
+def planted_callback(identity: str, driver: type[PlainDriver], *killed_by: str) -> Defect:
+    """Return a defect of callbacks, whose idea is the first line of the driver's documentation."""
+    return Defect(identity, _idea(driver), PlainEngine(identity, driver=driver), killed_by)
+
+
+def _idea(thing: type) -> str:
+    return (thing.__doc__ or "").strip().splitlines()[0]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ....protocol import Refusal
 from ..observation import Law
-from . import amp, conduct, modules, sinks, steps, surroundings, values
+from . import amp, callbacks, conduct, modules, operations, sinks, steps, surroundings, values
 
 LAWS: tuple[Law, ...] = tuple(
-    law for home in (steps, values, amp, modules, sinks, conduct, surroundings) for law in home.LAWS
+    law
+    for home in (steps, values, amp, modules, operations, sinks, conduct, surroundings, callbacks)
+    for law in home.LAWS
 )
 """Every law."""
 

@@ -22,12 +22,13 @@ def _outputs(observations: Observations) -> list[Finding]:
             findings.append(finding("No forward was seen.", "outputs", "none", "dropped silently", observed.case))
         for n, seen in observed.facts["outputs"].items():
             once = {leaf: calls[0] for leaf, calls in seen.items() if len(calls) == 1}
-            findings += _values(observed, "activations", n, once)
+            findings += judge_outputs(observed, "activations", n, once)
         findings += unexpected(observed)
     return findings
 
 
-def _values(observed: Observed, family: str, n: int, wanted: Mapping[str, Sequence[float]]) -> Iterator[Finding]:
+def judge_outputs(observed: Observed, family: str, n: int, wanted: Mapping[str, Sequence[float]]) -> Iterator[Finding]:
+    """Compare statistics and histograms of a family at one step with the values that were there. Clause: TIER-1."""
     yield from judge_statistics(observed.first_rows, family, n, wanted, observed.case)
     histograms = series((row for row in observed.first_rows if row.kind == "histogram"), family)
     for leaf, values in wanted.items():
@@ -60,7 +61,7 @@ def _one_of_readings(observed: Observed, n: int, leaf: str, calls: Calls, *, nam
         where = f"{observed.case}: {twice[0]}"
         return [finding("A series has several points at one step.", "one point", "several", "coerced", where)]
     readings = [[value for call in calls for value in call], *(calls if named else ())]
-    found = [list(_values(observed, "activations", n, {leaf: values})) for values in readings]
+    found = [list(judge_outputs(observed, "activations", n, {leaf: values})) for values in readings]
     return min(found, key=len)
 
 
@@ -69,7 +70,7 @@ def _gradients(observations: Observations) -> list[Finding]:
     for observed in observations.values():
         for n, seen in observed.facts["gradients"].items():
             wanted = {leaf: calls[0] for leaf, calls in seen.items()}
-            findings += _values(observed, "activation_grads", n, wanted)
+            findings += judge_outputs(observed, "activation_grads", n, wanted)
         told = sorted(n for n, value in run_rows(observed, "amp_unscale_derived").items() if value)
         right = list(observed.facts["gradients"]) if observed.case.endswith("/scaled") else []
         if told != right:

@@ -7,7 +7,7 @@ from functools import partial
 
 from ..adapter import Engine
 from ..observation import Observed
-from . import amp, attaching, guest, modules, sharing, steps, surroundings, values
+from . import amp, attaching, callbacks, guest, modules, operations, sharing, steps, surroundings, values
 from .machine import machine
 from .scripts import SCRIPTS, scripts_of
 
@@ -55,6 +55,10 @@ SCENARIOS: Mapping[str, Scenario] = {
     "forward-kept": modules.forward_kept,
     "module-spellings": modules.both_spellings,
     "explicit": modules.explicit,
+    "operations": operations.operations,
+    "operations-attach": operations.operations_attach,
+    "operations-kept": operations.operations_kept,
+    **callbacks.SCENARIOS,
     **{topic: partial(scripts_of, topic) for topic in SCRIPTS},
 }
 """Every scenario."""

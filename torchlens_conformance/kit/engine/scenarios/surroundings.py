@@ -84,7 +84,8 @@ def _compiled_run(case: Case | None) -> dict[str, Any]:
 
 
 @contextmanager
-def _variables(variables: Mapping[str, str]) -> Iterator[None]:
+def set_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for a while."""
     os.environ.update(variables)
     try:
         yield
@@ -113,7 +114,7 @@ def environment(engine: Engine) -> Iterator[Observed]:
     import torch
 
     for name, variables in _ENVIRONMENTS.items():
-        with _variables(variables):
+        with set_variables(variables):
             case = Case(engine, f"environment/{name}")
             model = small_model()
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
