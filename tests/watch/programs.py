@@ -16,18 +16,24 @@ model = nn.parallel.DistributedDataParallel(inner)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 sink = trk.MemorySink()
 held = []
-with trk.watch(model, sink, optimizer=optimizer, every=1, signals=("gradients", "activations"), select=("0", "2"),
-               inputs=torch.ones(2, 4)) as watch:
+ops = trk.MemorySink()
+ops_watch = trk.watch(model, ops, signals=("activations",), grain="op", allow_forward_wrap=True, every=1, name="ops",
+                      select=trk.func("relu"), inputs=torch.ones(2, 4))
+with ops_watch, trk.watch(model, sink, optimizer=optimizer, every=1, signals=("gradients", "activations"),
+                          select=("0", "2"), inputs=torch.ones(2, 4)) as watch:
     for n in range(3):
-        with watch.step(n):
+        with watch.step(n), ops_watch.step(n):
             optimizer.zero_grad()
             model(torch.full((2, 4), float(rank + n))).square().mean().backward()
             held.append(float(inner[0].weight.grad.double().norm()))
             optimizer.step()
 report = watch.close()
+counts = {p.step: p.value for p in ops.scalars if p.tag == "activations/ops/count/relu_1_2"}
 rows = {p.step: p.value for p in sink.scalars if p.tag == "gradients/norm/0.weight"}
 print(json.dumps({"rank": rank, "rows": rows, "held": held, "points": len(sink.points), "notes": report.notes,
-                  "disabled": report.disabled_by, "hooks": len(optimizer._optimizer_step_pre_hooks)}), flush=True)
+                  "disabled": report.disabled_by, "hooks": len(optimizer._optimizer_step_pre_hooks),
+                  "ops": len(ops.points), "counts": counts, "wrapped": "forward" in vars(inner),
+                  "ops_disabled": ops_watch.close().disabled_by}), flush=True)
 # Freeing the model may deadlock in torch: its last owner waits for gloo's thread with the interpreter's lock held.
 os._exit(0)
 """

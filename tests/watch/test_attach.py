@@ -115,6 +115,7 @@ REFUSALS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "facets a list": ("watch_settings_invalid", small_model, {**O, "facets": [1]}),
     "op grain, failing forward": ("watch_discovery_failed", Raises, {**O, "select": "inner"}),
     "op grain, budget": ("watch_budget_exceeded", small_model, {**O, "max_sites": 1}),
+    "op grain under DataParallel": ("watch_tier_unavailable", lambda: nn.DataParallel(small_model()), O),
     "facets at module grain": ("watch_settings_invalid", small_model, {"facets": {}}),
     "functions at module grain": ("watch_selector_invalid", small_model, {**M, "select": trk.func("linear")}),
     "no inputs": ("watch_tier_inputs_missing", small_model, {"signals": "activations", "select": "0"}),

@@ -46,6 +46,15 @@ def test_rank_zero_emits_the_reduced_gradients(tmp_path: Path) -> None:
     assert first["hooks"] == second["hooks"] == 0
 
 
+def test_rank_zero_watches_operations(tmp_path: Path) -> None:
+    """At op grain the inner model is watched on the rank that emits, with a second session on it (TIER-3, TAG-6)."""
+    processes = [start(DATA_PARALLEL, rank, 2, tmp_path) for rank in range(2)]
+    first, second = map(finish, processes)
+    assert first["counts"] == {"0": 12, "1": 12, "2": 12} and first["ops_disabled"] is None
+    assert second["ops"] == 0 and second["ops_disabled"] == "rank 1: rank 0 emits"
+    assert first["wrapped"] is second["wrapped"] is False
+
+
 def test_sharded_parameters_are_refused(tmp_path: Path) -> None:
     """Parameters that fully_shard made are refused by name (ATTACH-8)."""
     told = finish(start(FULLY_SHARDED, 0, 1, tmp_path))

@@ -54,7 +54,7 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "watch_dtype_unsupported": "A watched tensor has a dtype that has no statistics.",
         "watch_compiled_unsupported": "What is watched lies inside a compiled graph or scripted code.",
         "watch_tier_inputs_missing": "Watching module outputs needs select= and inputs=.",
-        "watch_tier_unavailable": "A signal cannot be watched at this grain.",
+        "watch_tier_unavailable": "A signal, or a model in this wrapper, cannot be watched at this grain.",
         "watch_forward_wrap_consent_required": "Op grain wraps the forward, and consent was not given.",
         "watch_facet_shape_invalid": "A split into facets does not fit the shape of an operation's output.",
         "watch_discovery_failed": "The model raised in the discovery forward.",

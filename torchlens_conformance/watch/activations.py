@@ -166,7 +166,9 @@ class OutputHook:
         if observer is None or record is None or inside_backward():
             return
         try:
-            record.observe(self._site, output, observer.families)
+            # What is done here is no operation of the forward, should somebody record it.
+            with torch._C.DisableTorchFunction() if torch._C._len_torch_function_stack() else contextlib.nullcontext():
+                record.observe(self._site, output, observer.families)
         except Exception as error:
             record.fail(error, self._site.leaf)
 

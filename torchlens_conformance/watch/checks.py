@@ -184,8 +184,17 @@ def require_eager(model: nn.Module, modules: Iterable[ModuleSite]) -> None:
 def require_open_forward(model: nn.Module) -> None:
     """Refuse ``watch_compiled_unsupported`` at op grain, where every call has to be seen. Clause: TIER-3.
 
-    A recording would make compiled code compile anew, and scripted code calls nothing that can be seen.
+    A recording would make compiled code compile anew, and scripted code calls nothing that can be seen. Also refuses
+    ``watch_tier_unavailable`` for DataParallel, which copies the model for every forward, and what stands in the
+    forward's place.
     """
+    if isinstance(model, nn.DataParallel):
+        raise Refusal(
+            "watch_tier_unavailable",
+            "DataParallel runs copies of the model, whose operations cannot be watched.",
+            remedy="Use DistributedDataParallel, or watch outputs of modules.",
+            wrapper="DataParallel",
+        )
     closed = [
         clean_name(model, path) or type(module).__name__
         for path, module in model.named_modules()

@@ -336,6 +336,19 @@ def test_two_sessions_see_the_same_labels(first_out: int) -> None:
     assert sorted(gone[f"activations/s{first_out}/mean/{SOFTMAX}/head_1"]) == [0]
 
 
+def test_hooks_of_a_session_at_module_grain_are_no_operations() -> None:
+    """Modules that are watched meanwhile do not move the labels (TIER-1, TIER-3)."""
+    model, sink, other = net(), trk.MemorySink(), trk.MemorySink()
+    first = attach(model, sink, select=(trk.func("softmax"), "out"))
+    options = {"signals": ("activations", "activation_grads"), "select": "mix", "inputs": example()}
+    second = trk.watch(model, other, name="modules", every=1, **options)
+    with first.step(0), second.step(0):
+        model(example()).mean().backward()
+    assert first.close().skip_counts == {} and second.close().skip_counts == {}
+    assert by_tag(sink)["activations/count/linear_2_24"] == {0: example().numel()}
+    assert by_tag(other)["activations/modules/count/mix"] == {0: 3 * example().numel()}
+
+
 def test_closing_and_dropping_remove_the_wrap() -> None:
     """Inside a step, under ``step=``, and when the session is only dropped (CLOSE-3, CLOSE-4)."""
     model = net()
