@@ -9,13 +9,13 @@ from ....protocol import TextPoint, meta_tag
 from ..adapter import Ask
 from ..plain_engine import PlainSession
 from ..plain_operations import PlainOperations
-from .base import Defect, planted
+from .base import Defect, planted_operation
 
 
 def _planted(identity: str, kind: type[PlainOperations], *killed_by: str) -> Defect:
     """Return a defect of what looks at operations, whose idea is the first line of the class's documentation."""
     session = type(kind.__name__, (PlainSession,), {"__doc__": kind.__doc__, "operations": kind})
-    return planted(identity, session, *killed_by)
+    return planted_operation(identity, session, *killed_by)
 
 
 class LaterValues(PlainOperations):
@@ -252,9 +252,9 @@ OPERATION_DEFECTS = (
     _planted("op-last-facet-lost", LastFacetLost, "op.facets"),
     _planted("op-last-forward", LastForward, "op.first-forward"),
     _planted("op-silent-second-forward", SilentSecondForward, "op.first-forward"),
-    planted("op-without-consent", WithoutConsent, "op.consent"),
-    planted("op-late-consent", LateConsent, "op.consent"),
-    planted("op-any-signal", AnySignal, "op.refusals"),
+    planted_operation("op-without-consent", WithoutConsent, "op.consent"),
+    planted_operation("op-late-consent", LateConsent, "op.consent"),
+    planted_operation("op-any-signal", AnySignal, "op.refusals"),
     _planted("op-unchecked-facets", UncheckedFacets, "op.refusals"),
     _planted("op-nothing-chosen", NothingChosen, "op.refusals"),
     _planted("op-random-moved", RandomMoved, "op.forward-kept", "op.refusals"),
@@ -266,7 +266,7 @@ OPERATION_DEFECTS = (
     _planted("op-wrap-stays", WrapStays, "op.plain-forward", "op.forward-kept"),
     _planted("op-no-warning", NoWarning, "op.disclosed"),
     _planted("op-warns-twice", WarnsTwice, "op.disclosed"),
-    planted("op-no-ratio", NoRatio, "op.disclosed"),
-    planted("op-no-calibration-text", NoCalibrationText, "op.disclosed"),
+    planted_operation("op-no-ratio", NoRatio, "op.disclosed"),
+    planted_operation("op-no-calibration-text", NoCalibrationText, "op.disclosed"),
 )
 """The planted defects of single operations."""
