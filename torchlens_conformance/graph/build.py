@@ -14,7 +14,7 @@ _KINDS = {"input": "Input", "parameter": "Parameter", "buffer": "Buffer", "outsi
 
 
 def build_graph_ir(trace: Any) -> GraphIR:
-    """Return the graph of a forward as it ran.
+    """Return the graph of a forward as it ran. Experimental.
 
     Args:
         trace: What :func:`~torchlens_conformance.watch.operations.record_forward` gave, or a ``torchlens.Trace``.

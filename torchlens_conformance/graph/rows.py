@@ -13,7 +13,7 @@ _HELD = ("parameters", "gradients", "updates")
 def nodes_of_rows(
     ir: GraphIR, tags: Iterable[str], *, name: str | None = None, namespace: str | None = None
 ) -> dict[str, str | None]:
-    """Return, by tag, the node that each row of statistics names; None for one that names nothing in the graph.
+    """Return, by tag, the node that each row of statistics names; None for what names nothing. Experimental.
 
     A row of a parameter belongs to the parameter's node, one of an operation (with its outputs and facets) to that
     operation, one of a module's output to the last operation that ran in the module, and one of ``_root`` to the

@@ -20,7 +20,7 @@ _MISSING = object()
 
 
 def record_shapes(model: nn.Module, *args: Any, **kwargs: Any) -> OperationTrace:
-    """Record what a forward of ``model`` would do, without computing and without memory for its tensors.
+    """Record what a forward of ``model`` would do, without computing and without memory for it. Experimental.
 
     The model's Python code runs, its tensors have no values. Where it needs one (``item``, ``nonzero``, a branch on
     data), the forward runs for real instead, under ``no_grad``; buffers and random states are put back in every case.

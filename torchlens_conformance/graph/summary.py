@@ -76,7 +76,7 @@ class ModelSummary:
 
 
 def summarize_model(model: nn.Module, *args: Any, fold: bool = True, depth: int = -1, **kwargs: Any) -> ModelSummary:
-    """Return the table of a model's modules; folding and depth change its rows, never its totals.
+    """Return the table of a model's modules; folding and depth change its rows, never its totals. Experimental.
 
     Args:
         model: Any module, also on the meta device.

@@ -15,7 +15,7 @@ _HOST = "/device:CPU:0"
 
 
 def graph_ir_to_tensorboard(ir: GraphIR, logdir: str | Path) -> Path:
-    """Write a graph with its host times into an event file, through torch's own writer.
+    """Write a graph with its host times into an event file, through torch's own writer. Experimental.
 
     Args:
         ir: What :func:`~torchlens_conformance.graph.build_graph_ir` gave.

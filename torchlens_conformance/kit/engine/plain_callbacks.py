@@ -13,7 +13,7 @@ from typing import Any
 
 from ...protocol import Refusal
 from .adapter import Ask, CallbackAsk
-from .plain_engine import PlainSession
+from .plain_session import PlainSession
 
 PREFIX = "TORCHLENS_WATCH_"
 _DEFAULTS: Mapping[str, Any] = {"signals": ("gradients",), "every": 50, "hist_every": None, "select": None}

@@ -221,7 +221,7 @@ def unseen_in(model: nn.Module) -> Iterator[str]:
 
 
 def record_forward(model: nn.Module, *args: Any, observe: Observe | None = None, **kwargs: Any) -> OperationTrace:
-    """Run one forward of ``model`` as it is (mode, gradients, autocast) and return what it did.
+    """Run one forward of ``model`` as it is (mode, gradients, autocast) and return what it did. Experimental.
 
     Args:
         model: Any module.

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ..adapter import CALLBACKS
 from ..plain_callbacks import PlainDriver
-from ..plain_engine import PlainEngine, PlainSession
+from ..plain_engine import PlainEngine
+from ..plain_session import PlainSession
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..plain_attach import Held
 from ..plain_callbacks import PlainDriver
-from ..plain_engine import PlainSession
+from ..plain_session import PlainSession
 from .base import planted_callback
 
 

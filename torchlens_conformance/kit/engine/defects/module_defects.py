@@ -8,8 +8,8 @@ from typing import Any
 
 from ....protocol import Point
 from ..adapter import Ask
-from ..plain_engine import PlainSession
 from ..plain_modules import ROOT, PlainModules
+from ..plain_session import PlainSession
 from ..plain_surroundings import unwrapped
 from .base import planted
 

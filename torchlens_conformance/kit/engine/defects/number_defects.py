@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ....protocol import HistogramPoint, Point, Refusal, ScalarPoint
 from ..plain_attach import Held
-from ..plain_engine import PlainSession
 from ..plain_scaler import ScalerWatch
+from ..plain_session import PlainSession
 from ..plain_statistics import GRID, histogram_point
 from .base import planted
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from ....protocol import TextPoint, meta_tag
 from ..adapter import Ask
-from ..plain_engine import PlainSession
 from ..plain_operations import PlainOperations
+from ..plain_session import PlainSession
 from .base import Defect, planted_operation
 
 

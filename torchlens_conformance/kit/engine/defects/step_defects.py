@@ -8,7 +8,7 @@ from typing import Any
 
 from ....protocol import Refusal
 from ..plain_attach import Held
-from ..plain_engine import PlainSession
+from ..plain_session import PlainSession
 from .base import planted
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ....protocol import Point
 from ..adapter import Ask
 from ..plain_attach import Held
-from ..plain_engine import PlainSession
+from ..plain_session import PlainSession
 from ..plain_surroundings import DISABLE, unwrapped
 from .base import planted
 
