@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -26,9 +27,27 @@ def run_page(page: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[s
     assert blocks
     for block in blocks:
         line = text[: block.start(1)].count("\n")
-        code = compile("\n" * line + block.group(1), str(DOCS / page), "exec")
-        exec(code, namespace)
+        tree = MustRefuse().visit(ast.parse("\n" * line + block.group(1)))
+        exec(compile(ast.fix_missing_locations(tree), str(DOCS / page), "exec"), namespace)
     return namespace
+
+
+class MustRefuse(ast.NodeTransformer):
+    """Makes a page fail where what it catches as a refusal is not refused."""
+
+    def visit_Try(self, node: ast.Try) -> ast.Try:
+        """Raise behind a body that came to its end."""
+        self.generic_visit(node)
+        if any(handler.type is not None and ast.unparse(handler.type).endswith("Refusal") for handler in node.handlers):
+            node.orelse = [*ast.parse("raise AssertionError('this is not refused')").body, *node.orelse]
+        return node
+
+
+def test_a_page_that_is_not_refused_fails() -> None:
+    """The control: a block that catches a refusal which does not come is no true page (ATTACH-5)."""
+    tree = MustRefuse().visit(ast.parse("try:\n    pass\nexcept trk.Refusal as refusal:\n    assert refusal.code\n"))
+    with pytest.raises(AssertionError, match="not refused"):
+        exec(compile(ast.fix_missing_locations(tree), "page", "exec"), {})
 
 
 def test_the_tutorial_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -60,9 +79,11 @@ def test_the_page_on_op_grain_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     sys.modules.pop("collapsing_heads")
 
 
-@pytest.mark.parametrize("page", ["coming-from-wandb-watch.md", "cost-tiers.md"])
+@pytest.mark.parametrize(
+    "page", ["coming-from-wandb-watch.md", "cost-tiers.md", "protocol.md", "sinks-and-readers.md", "statistics.md"]
+)
 def test_the_other_pages_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every block runs, and its assertions hold (TIER-1, XFER-1, ATTACH-5)."""
-    for package in ("transformers", "wandb"):
+    """Every block runs, and its assertions hold (TIER-1, XFER-1, ATTACH-5, STAT-1, PROT-9)."""
+    for package in ("tensorboard", "transformers", "wandb"):
         pytest.importorskip(package)
     run_page(page, monkeypatch, tmp_path)
