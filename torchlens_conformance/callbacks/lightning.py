@@ -6,7 +6,7 @@ from typing import Any
 
 from reference_sinks.packages import require_package
 
-from . import inside
+from ..watch import driving
 from .configuration import Cadence, derive_cadence
 from .lightning_profiler import LayerProfilerCallback
 from .lightning_summary import SummaryCallback
@@ -51,7 +51,7 @@ class LightningWatchCallback(WatchingCallback, _lightning.Callback):  # type: ig
         """Note which optimizer steps in this batch, and what the scaler did to the one before."""
         self._stepped.add(id(optimizer))
         if self._session is not None:
-            inside.look_at_scaler(self._session)
+            driving.look_at_scaler(self._session)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Leave the step, unless more batches belong to it."""
@@ -60,10 +60,10 @@ class LightningWatchCallback(WatchingCallback, _lightning.Callback):  # type: ig
                 self._leave()
             return
         session, stepped, self._stepped = self._session, self._stepped, set()
-        due = session is not None and inside.is_due(session)
+        due = session is not None and driving.is_due(session)
         self._leave()
         if session is not None and due and self._is_owed(trainer.optimizers, stepped):
-            inside.sample_next(session)
+            driving.sample_next(session)
 
     def _is_owed(self, optimizers: list[Any], stepped: set[int]) -> bool:
         """Say, at the end of a sampled batch, whether an optimizer still waits to be sampled.
@@ -82,13 +82,13 @@ class LightningWatchCallback(WatchingCallback, _lightning.Callback):  # type: ig
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Leave its forwards alone: it may stand between batches that are accumulated."""
         if self._session is not None and self._scope is not None:
-            self._paused = inside.pause(self._session)
+            self._paused = driving.pause(self._session)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Go on with the step that is open."""
         record, self._paused = self._paused, None
         if self._session is not None:
-            inside.go_on(self._session, record)
+            driving.go_on(self._session, record)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Close."""

@@ -154,6 +154,11 @@ class ScalerView:
         # Records of other optimizers, then an update: a second update may have taken ours along unseen.
         return None if found and latest is not known else False
 
+    def look(self) -> None:
+        """Keep the scaler's present records, before an update puts new ones in their place. Clause: AMP-8."""
+        if self._readable:
+            self._note_records()
+
     def _note_records(self) -> Mapping[int, Any]:
         records: Mapping[int, Any] = self.scaler._per_optimizer_states
         if not any(records is known for known in self._records):

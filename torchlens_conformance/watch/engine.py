@@ -154,6 +154,11 @@ class Engine:
             self._pending = self._record(due, None)
             self.observer.record = self._pending
 
+    def look_at_scaler(self) -> None:
+        """Look at the scaler of the open step before it updates again, which erases what it did. Clause: AMP-8."""
+        if self._block is not None:
+            self._block.view.look()
+
     def _begin(self, step: int, view: ScalerView, *, implicit: bool, new_segment: bool = False) -> Block:
         segment = self.law.segment
         due = self.law.open(step, new_segment=new_segment)

@@ -76,6 +76,10 @@ class StepLaw:
         histograms = self._hist_every is not None and (self._pending or step % self._hist_every == 0)
         return Due(step, histograms or self._pending or step % self._every == 0, histograms)
 
+    def sample_next(self) -> None:
+        """Sample the next step whatever its number: what was due at this one could not be taken. Clause: STEP-4."""
+        self._pending = True
+
     def check(self, step: object, *, new_segment: bool = False) -> int:
         """Return ``step`` as an integer if it may open now, or refuse; changes nothing.
 

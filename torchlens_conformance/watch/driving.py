@@ -1,13 +1,13 @@
-"""What a callback asks of the inside of a session: it sees more of a framework's step than a scope does."""
+"""What drives a session for a framework, and so sees more of its steps than a scope does (CB-1, STEP-9)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..watch import WatchSession
+from .session import WatchSession
 
 if TYPE_CHECKING:
-    from ..watch.activations import ForwardRecord
+    from .activations import ForwardRecord
 
 
 def is_due(session: WatchSession) -> bool:
@@ -18,15 +18,14 @@ def is_due(session: WatchSession) -> bool:
 
 def sample_next(session: WatchSession) -> None:
     """Sample the next step, whatever its number: what was due at this one could not be taken. Clause: STEP-4."""
-    session._parts.law._pending = True
+    session._parts.law.sample_next()
 
 
 def look_at_scaler(session: WatchSession) -> None:
     """Look at the scaler of the open step between two of its updates, which erase what it did. Clause: AMP-8."""
     engine = session._parts.engine
-    block = None if engine is None else engine._block
-    if block is not None and block.view._readable:
-        block.view._note_records()
+    if engine is not None:
+        engine.look_at_scaler()
 
 
 def pause(session: WatchSession) -> ForwardRecord | None:
