@@ -304,7 +304,7 @@ class SlowsDown(PlainSink):
         """Count up to a number that grows with the fourth power of what was written: cheap at first, dear at last."""
         super().append(line)
         self._taken += 1
-        sum(range(12_000 * self._taken**4 // 20_000**4))
+        sum(range(40_000 * self._taken**4 // 20_000**4))
 
 
 LIFE_DEFECTS: tuple[Defect, ...] = (
