@@ -36,7 +36,8 @@ class Held:
         self.evaluations = 0
 
 
-def _refusal(code: str, message: str, **fields: object) -> Refusal:
+def refusal(code: str, message: str, **fields: object) -> Refusal:
+    """Return a refusal by its code. Clause: PROT-9."""
     return Refusal(code, message, remedy="See the specification.", **fields)
 
 
@@ -47,26 +48,26 @@ def require_attachable(
     import torch
 
     if not ask.signals or set(ask.signals) - set(SIGNALS):
-        raise _refusal("watch_signals_invalid", "The signals are empty or unknown.", signals=list(ask.signals))
+        raise refusal("watch_signals_invalid", "The signals are empty or unknown.", signals=list(ask.signals))
     if len({id(sink) for sink in sinks}) != len(sinks):
-        raise _refusal("tracker_sink_duplicate", "One sink object is listed twice.")
+        raise refusal("tracker_sink_duplicate", "One sink object is listed twice.")
     needed = ("scalar", "raw_histogram") if ask.hist_every is not None else ("scalar",)
     for sink in sinks:
         advertised_capabilities(sink)
         require_capabilities([(type(sink).__name__, sink)], needed)
     if (ask.name, ask.namespace) in _open_sessions.get(model, ()):
-        raise _refusal("tracker_namespace_collision", "An open session has this name.", name=ask.name)
+        raise refusal("tracker_namespace_collision", "An open session has this name.", name=ask.name)
     sparse = [module for module in model.modules() if getattr(module, "sparse", False)]
     if sparse and "gradients" in ask.signals:
-        raise _refusal("watch_sparse_grad_unsupported", "A gradient would be sparse.")
+        raise refusal("watch_sparse_grad_unsupported", "A gradient would be sparse.")
     if any(not isinstance(optimizer, torch.optim.Optimizer) for optimizer in optimizers):
-        raise _refusal("watch_optimizer_invalid", "The signals need an optimizer.")
+        raise refusal("watch_optimizer_invalid", "The signals need an optimizer.")
     _require_explicit(ask)
     sites: dict[str, torch.Tensor] = {
         name: parameter for name, parameter in unwrapped(model).named_parameters() if taken(name, ask.select)
     }
     if not sites and not any(taken(name or "_root", ask.select) for name, _ in unwrapped(model).named_modules()):
-        raise _refusal(
+        raise refusal(
             "watch_selector_matched_no_sites", "Nothing is selected.", census=[*dict(model.named_parameters())]
         )
     _require_budgets(ask, len(sites))
@@ -81,7 +82,7 @@ def _require_explicit(ask: Ask) -> None:
     if {"activations", "activation_grads"} & set(ask.signals) and (
         (ask.select is None and not ask.functions) or ask.inputs is None
     ):
-        raise _refusal("watch_tier_inputs_missing", "Outputs of modules need select= and inputs=.")
+        raise refusal("watch_tier_inputs_missing", "Outputs of modules need select= and inputs=.")
 
 
 def taken(name: str, select: Sequence[str] | None) -> bool:
@@ -92,9 +93,9 @@ def taken(name: str, select: Sequence[str] | None) -> bool:
 def _require_budgets(ask: Ask, sites: int) -> None:
     for budget, limit in (ask.budgets or {}).items():
         if type(limit) is not int or limit < 1:
-            raise _refusal("watch_budget_invalid", "A budget is a positive integer.", budget=budget)
+            raise refusal("watch_budget_invalid", "A budget is a positive integer.", budget=budget)
         if budget == "max_sites" and sites > limit:
-            raise _refusal("watch_budget_exceeded", "There are more sites.", budget=budget, needed=sites)
+            raise refusal("watch_budget_exceeded", "There are more sites.", budget=budget, needed=sites)
 
 
 def _preflight(sinks: Sequence[Any], ask: Ask, sites: dict[str, torch.Tensor]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ...protocol import Refusal
+from .plain_attach import refusal
 from .plain_modules import PlainModules
 
 if TYPE_CHECKING:
@@ -27,13 +27,9 @@ def require_operations(ask: Ask) -> None:
     if ask.grain != "op":
         return
     if not ask.allow_forward_wrap:
-        raise _refusal("watch_forward_wrap_consent_required", "Op grain wraps the forward.")
+        raise refusal("watch_forward_wrap_consent_required", "Op grain wraps the forward.")
     if set(ask.signals) != {"activations"}:
-        raise _refusal("watch_tier_unavailable", "Op grain watches activations.", signals=list(ask.signals))
-
-
-def _refusal(code: str, message: str, **fields: object) -> Refusal:
-    return Refusal(code, message, remedy="See the specification.", **fields)
+        raise refusal("watch_tier_unavailable", "Op grain watches activations.", signals=list(ask.signals))
 
 
 class PlainOperations(PlainModules):
@@ -201,11 +197,11 @@ class PlainOperations(PlainModules):
     def require_choice(self) -> None:
         """Refuse a choice that takes nothing, and facets that do not fit. Clause: TIER-3."""
         if not self.shapes:
-            raise _refusal("watch_selector_matched_no_sites", "Nothing is chosen.", census=dict(self.calls))
+            raise refusal("watch_selector_matched_no_sites", "Nothing is chosen.", census=dict(self.calls))
         for label, shape in self.shapes.items():
             heads, dim = (self.ask.facets or {}).get(label.split("_")[0], (1, 0))
             if not -len(shape) <= dim < len(shape) or shape[dim] % heads:
-                raise _refusal("watch_facet_shape_invalid", "A split does not fit.", shape=list(shape))
+                raise refusal("watch_facet_shape_invalid", "A split does not fit.", shape=list(shape))
 
     def disclose(self) -> None:
         """Say once what a sampled step costs. Clause: TIER-2."""

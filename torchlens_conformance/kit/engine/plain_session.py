@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...protocol import Point, Refusal, ScalarPoint, TextPoint, meta_tag, run_tag
+from ...protocol import Point, ScalarPoint, TextPoint, meta_tag, run_tag
 from .adapter import Ask
 from .observation import CloseFacts
-from .plain_attach import Held, register, require_attachable, unregister
+from .plain_attach import Held, refusal, register, require_attachable, unregister
 from .plain_modules import PlainModules
 from .plain_operations import PlainOperations, require_operations
 from .plain_scaler import ScalerWatch
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import torch
 
 
-def refuse(code: str, message: str, remedy: str = "See the specification.", **fields: object) -> NoReturn:
+def refuse(code: str, message: str, **fields: object) -> NoReturn:
     """Refuse with a code. Clause: PROT-9."""
-    raise Refusal(code, message, remedy=remedy, **fields)
+    raise refusal(code, message, **fields)
 
 
 class PlainSession(PlainSinks):

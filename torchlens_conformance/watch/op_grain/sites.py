@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...protocol.refusals import Refusal
 from ..operations.model import Operation, OperationTrace, TensorFacts
 from ..sites import CENSUS, ROOT_LEAF, matches
-from .selection import FunctionSelector, HeadSplit, OperationChoice
+from .selection import FacetKey, FunctionSelector, HeadSplit, OperationChoice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,21 +76,21 @@ def operation_sites(
     key of a facet, takes nothing; ``watch_facet_shape_invalid`` when a split does not fit. Clause: TIER-3, ATTACH-5.
     """
     watchable = [operation for operation in trace.operations if _floating(operation)]
-    for prefix in prefixes or ():
-        if not any(matches(prefix, (operation.module or ROOT_LEAF,)) for operation in watchable):
-            raise _no_match(prefix, trace)
-    for function in choice.functions:
-        if not any(operation.function == function.name for operation in watchable):
-            raise _no_match(f'func("{function.name}")', trace)
-    names = {function.name for function in choice.functions}
-    sites = [
-        _site(operation, choice)
-        for operation in watchable
-        if operation.function in names
-        or any(matches(prefix, (operation.module or ROOT_LEAF,)) for prefix in prefixes or ())
-    ]
+    selectors: list[FacetKey] = [*(prefixes or ()), *choice.functions]
+    for selector in selectors:
+        if not any(_takes(selector, operation) for operation in watchable):
+            raise _no_match(selector, trace)
+    taken = (operation for operation in watchable if any(_takes(selector, operation) for selector in selectors))
+    sites = [_site(operation, choice) for operation in taken]
     _require_used_facets(sites, choice, trace)
     return sites
+
+
+def _takes(selector: FacetKey, operation: Operation) -> bool:
+    """Return whether a function, or a prefix of module paths, takes an operation."""
+    if isinstance(selector, FunctionSelector):
+        return operation.function == selector.name
+    return matches(selector, (operation.module or ROOT_LEAF,))
 
 
 def _floating(operation: Operation) -> tuple[int, ...]:
@@ -119,16 +119,14 @@ def _site(operation: Operation, choice: OperationChoice) -> OperationSite:
 
 
 def _require_used_facets(sites: Sequence[OperationSite], choice: OperationChoice, trace: OperationTrace) -> None:
-    labels = {site.label for site in sites}
-    functions = {site.function for site in sites}
+    watched = {site.label for site in sites} | {FunctionSelector(site.function) for site in sites}
     for key in choice.facets:
-        if isinstance(key, FunctionSelector) and key.name not in functions:
-            raise _no_match(f'func("{key.name}")', trace, labels=sorted(labels))
-        if isinstance(key, str) and key not in labels:
-            raise _no_match(key, trace, labels=sorted(labels))
+        if key not in watched:
+            raise _no_match(key, trace, labels=sorted(site.label for site in sites))
 
 
-def _no_match(selector: str, trace: OperationTrace, *, labels: Sequence[str] = ()) -> Refusal:
+def _no_match(selector: FacetKey, trace: OperationTrace, *, labels: Sequence[str] = ()) -> Refusal:
+    spelled = f'func("{selector.name}")' if isinstance(selector, FunctionSelector) else selector
     census = trace.census()
     remedy = "Use a function of the census, a path of a module that runs operations of its own, or a label of the plan."
     if "scaled_dot_product_attention" in census:
@@ -138,9 +136,9 @@ def _no_match(selector: str, trace: OperationTrace, *, labels: Sequence[str] = (
         )
     return Refusal(
         "watch_selector_matched_no_sites",
-        f"{selector} takes no operation with an output of floating-point numbers.",
+        f"{spelled} takes no operation with an output of floating-point numbers.",
         remedy=remedy,
-        selectors=[selector],
+        selectors=[spelled],
         census=census,
         modules=sorted({operation.module or ROOT_LEAF for operation in trace.operations})[:CENSUS],
         **({"watched": list(labels)[:CENSUS]} if labels else {}),

@@ -37,7 +37,8 @@ class OperationRecorder:
     Args:
         model: The model; its modules and parameters give the names.
         observe: Called after each operation. What it does with torch is not recorded.
-        origins: Whether inputs are followed to what made them; without it operations have no inputs, and cost less.
+        origins: Whether inputs are followed to what made them, and modules to their calls; without it operations have
+            labels, outputs and times alone, no module is hooked, and they cost less.
 
     An error of the recorder's own never reaches the forward; the trace names it.
     """
@@ -45,13 +46,12 @@ class OperationRecorder:
     def __init__(self, model: nn.Module, *, observe: Observe | None = None, origins: bool = True) -> None:
         self._model = model
         self._observe = observe
-        self._names = {id(module): clean_name(model, path) for path, module in model.named_modules()}
+        self._names = {id(module): clean_name(model, path) for path, module in model.named_modules()} if origins else {}
         self._operations: list[Operation] = []
         self._reads: list[Read] = []
         self._modules: dict[str, str] = {}
         self._running: list[str] = []
         self._called: Counter[str] = Counter()
-        self._outputs: tuple[str, ...] = ()
         self._thread = 0
         self._origins = Origins(model) if origins else None
         self._failures: dict[str, None] = {}
@@ -66,12 +66,13 @@ class OperationRecorder:
         """
         self._thread = threading.get_ident()
         compiled = _frames_compiled()
+        handles: list[Any] = []
         if self._origins is not None:
             self._origins.add_inputs(args, kwargs or {})
-        handles = [
-            module_hooks.register_module_forward_pre_hook(self._enter),
-            module_hooks.register_module_forward_hook(self._leave, always_call=True),
-        ]
+            handles = [
+                module_hooks.register_module_forward_pre_hook(self._enter),
+                module_hooks.register_module_forward_hook(self._leave, always_call=True),
+            ]
         try:
             with _Mode(self):
                 yield
