@@ -165,6 +165,22 @@ def test_the_roots_own_hooks_fire_once() -> None:
     watch.close()
 
 
+def test_an_observed_forward_hooks_no_module() -> None:
+    """Labels need no module: the modules of a sampled step are called as on every other one (TIER-3)."""
+    hooked: list[int] = []
+
+    class Looking(nn.Module):
+        def forward(self, x: Any) -> Any:
+            hooked.append(len(module_hooks._global_forward_hooks) + len(module_hooks._global_forward_pre_hooks))
+            return torch.softmax(x, dim=-1)
+
+    model, sink = Looking(), trk.MemorySink()
+    with attach(model, sink, inputs=torch.ones(2, 3)) as watch, watch.step(0):
+        hooked.clear()
+        model(torch.ones(2, 3))
+    assert hooked == [0] and by_tag(sink)["activations/count/softmax_1_1"] == {0: 6}
+
+
 def test_an_error_of_the_forward_is_the_callers() -> None:
     """It surfaces unchanged, with everything put back; the step says exception (TIER-3, TAG-4)."""
     model = net()
