@@ -119,21 +119,22 @@ def _consent(observations: Observations) -> list[Finding]:
 def _refused(observed: Observed, code: str) -> Iterator[Finding]:
     event = observed.events[0]
     if event.outcome != REFUSED or event.code != code:
-        yield finding(
-            "It is not refused, or not by its code.", code, event.code or event.outcome, "coerced", observed.case
-        )
+        text = "It is not refused, or not by its code."
+        yield finding(text, code, event.code or event.outcome, "coerced", observed.case)
+    yield from _left_behind(observed)
+
+
+def _left_behind(observed: Observed) -> Iterator[Finding]:
     changed = [part for part, value in observed.facts["before"].items() if observed.facts["after"][part] != value]
     if changed or any(observed.rows.values()):
-        text = "A refused attach left something behind."
-        findings = ", ".join(changed) or "rows"
-        yield finding(text, "nothing", findings, "coerced", observed.case)
+        text = "An attach that failed left something behind."
+        yield finding(text, "nothing", ", ".join(changed) or "rows", "coerced", observed.case)
 
 
 _CODES = {
     "gradients": "watch_tier_unavailable",
     "no-such-function": "watch_selector_matched_no_sites",
     "facets-that-do-not-fit": "watch_facet_shape_invalid",
-    "failing-forward": "watch_discovery_failed",
 }
 
 
@@ -141,14 +142,13 @@ def _refusals(observations: Observations) -> list[Finding]:
     findings: list[Finding] = []
     for name, code in _CODES.items():
         for observed in _case(observations, name):
-            if name == "failing-forward" and observed.events[0].outcome != ACKNOWLEDGED:
-                # Whose words it uses is its own affair; that nothing stays is not.
-                code = observed.events[0].code or ""
-            if code:
-                findings += _refused(observed, code)
-            elif observed.facts["before"] != observed.facts["after"]:
-                text = "A forward that raised at attach left something behind."
-                findings.append(finding(text, "nothing", "other state", "coerced", observed.case))
+            findings += _refused(observed, code)
+    for observed in _case(observations, "failing-forward"):
+        # In whose words it fails is its own affair; that it does, and that nothing stays, is not.
+        if observed.events[0].outcome == ACKNOWLEDGED:
+            text = "It attached although the forward raised."
+            findings.append(finding(text, "it raises", ACKNOWLEDGED, "coerced", observed.case))
+        findings += _left_behind(observed)
     return findings
 
 
