@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from torchlens_conformance.kit.growth import Growth, growth
 from torchlens_conformance.kit.model import Transcript
 from torchlens_conformance.kit.processes import Limits
 from torchlens_conformance.kit.scenarios import Setting, scaling
-from torchlens_conformance.kit.scenarios.scaling import FEWEST, SIZES, fitting, scale, shortened
+from torchlens_conformance.kit.scenarios.scaling import FEWEST, ROUNDS, SIZES, another, fitting, scale, shortened
 from torchlens_conformance.kit.subject import Subject
 
 SIZE = (3000, 2000)
@@ -90,3 +91,61 @@ def test_the_pace_of_a_sink_that_gathers(flush: float, pace: float, monkeypatch:
     emitting = SimpleNamespace(timed=lambda points: 0.001 * points)
     measured = scaling._pace(SimpleNamespace(call=call), object(), emitting)  # type: ignore[arg-type]
     assert measured == pytest.approx(pace)
+
+
+MEGABYTE = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("grows", "rounds"),
+    [
+        pytest.param(lambda block: min(block, 12) * 2 * MEGABYTE, 2, id="settles"),
+        pytest.param(lambda block: block * 2 * MEGABYTE, ROUNDS, id="keeps"),
+        pytest.param(lambda block: 0, 1, id="flat"),
+    ],
+)
+def test_a_process_that_grew_is_asked_again(
+    grows: Any, rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An allocator that takes memory for a while is no sink that keeps points; one that never stops is (PROT-10)."""
+    monkeypatch.setattr(scaling, "FEWEST", 2000)
+    monkeypatch.setattr(scaling, "_SAMPLE", 20)
+    monkeypatch.setattr(scaling, "resident_bytes", _resident(grows))
+    subject = Subject(name="quick", open=Quick, read=lambda place: [])
+    facts = scale(Setting(subject=subject, folder=tmp_path, size="small", nonce="n", limits=Limits(timeout=60.0))).facts
+    assert (len(facts["blocks"]), facts["points"]) == (10 * rounds, 2000 * rounds)
+    assert (tmp_path / "place" / "count").read_text() == str(2000 * rounds)
+    grown = growth([block[2] for block in facts["blocks"]], facts["points"])
+    assert grown.points == 1200
+    assert grown.keeps_on == (rounds == ROUNDS)
+
+
+class Quick(Slow):
+    """A sink that takes scalars as fast as it can."""
+
+    def emit_scalar(self, point: Any) -> None:
+        """Count one point."""
+        self.count += 1
+
+
+def _resident(grows: Any) -> Any:
+    blocks = iter(range(1000))
+    return lambda: 100 * MEGABYTE + grows(next(blocks))
+
+
+def test_another_round_needs_time() -> None:
+    """A process that grew is not sent more points than fit into its time, nor more than three rounds (PROT-10)."""
+    grown: list[tuple[float, float, int]] = [(0.1, 0.1, (100 + 2 * block) * MEGABYTE) for block in range(30)]
+    assert another(grown[:10], 2000, spent=10.0, time_limit=30.0)
+    assert not another(grown[:10], 2000, spent=13.0, time_limit=30.0)
+    assert another(grown[:20], 4000, spent=15.0, time_limit=30.0)
+    assert not another(grown[:20], 4000, spent=17.0, time_limit=30.0)
+    assert not another(grown, 6000, spent=1.0, time_limit=30.0)
+
+
+def test_growth_is_that_of_the_last_ten_blocks() -> None:
+    """Three blocks speak for each end of the last ten, the first of which warms up (PROT-10)."""
+    memory = [0] * 10 + [50, 1, 2, 3, 0, 0, 0, 21, 99, 22]
+    assert growth(memory, 20_000) == Growth(bytes=20, points=6000)
+    assert not Growth(bytes=2 * MEGABYTE + 48 * 6000, points=6000).keeps_on
+    assert Growth(bytes=2 * MEGABYTE + 48 * 6000 + 1, points=6000).keeps_on

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from statistics import median
 
+from ..growth import growth
 from ..model import ACKNOWLEDGED, Check, Finding, Transcript
 from .plain_trip import damage
 from .surface import untyped_findings
@@ -82,12 +82,6 @@ def _judge_threads(transcripts: Mapping[str, Transcript], transcript: Transcript
     return findings + damage(transcripts, transcript, where=" out of eight threads")
 
 
-GROWTH_FLOOR = 2 << 20
-"""Bytes by which a process may grow over the blocks, whatever it does: allocators round up."""
-
-GROWTH_PER_POINT = 48
-"""Bytes a point by which it may grow beside that; a kept point alone takes some 200."""
-
 COST_RATIO = 5.0
 """How much more the last blocks may cost than the first, on the clock and in processor time alike."""
 
@@ -122,18 +116,16 @@ def _find_memory(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
     if broken:
         return capped(broken)
     facts = transcripts["scale"].facts
-    memory = [block[2] for block in facts["blocks"]]
-    # What an allocator gives back and takes again moves one block by megabytes, so three blocks speak for each end.
-    between = facts["points"] * (len(memory) - 4) // len(memory)
-    grown = int(median(memory[-3:]) - median(memory[1:4]))
-    allowed = GROWTH_FLOOR + GROWTH_PER_POINT * between
-    if grown <= allowed:
+    grown = growth([block[2] for block in facts["blocks"]], facts["points"])
+    if not grown.keeps_on:
         return []
+    size = grown.bytes / 2**20
     return [
         Finding(
-            f"Memory grew by {grown / 2**20:.1f} MB over {between} points, flushes in between: the sink keeps them.",
-            f"at most {allowed / 2**20:.1f} MB",
-            f"{grown / 2**20:.1f} MB, {grown / between:.0f} bytes a point",
+            f"Memory grew by {size:.1f} MB over the last {grown.points} of {facts['points']} points, flushes in "
+            "between: the sink keeps them.",
+            f"at most {grown.allowed / 2**20:.1f} MB",
+            f"{size:.1f} MB, {grown.bytes / grown.points:.0f} bytes a point",
             "bounded",
             "scale",
         )

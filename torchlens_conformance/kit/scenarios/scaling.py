@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,17 @@ from typing import Any
 
 from ...protocol import Point, ScalarPoint, TextPoint
 from ..corpus import FULL
+from ..growth import BLOCKS, growth
 from ..model import Transcript
 from ..processes import Channel, resident_bytes, run_child
 from ..reading import read_here
 from .driving import Driver, Setting, drive
 
-BLOCKS = 10
-"""Blocks that the points are sent in; each ends with a flush."""
+ROUNDS = 3
+"""Rounds of ten blocks that are sent at most: another one follows while memory kept growing over the last."""
+
+ROUNDS_SHARE = 0.8
+"""The part of the child's whole time that a further round must end in at the pace of those before."""
 
 FEWEST = 20_000
 """Points that every sink is sent, however slow it is; in small size all sinks are (PROT-10)."""
@@ -33,15 +37,18 @@ _SAMPLES, _SAMPLE = 5, 200
 
 
 def scale(setting: Setting) -> Transcript:
-    """Send 200,000 scalars (20,000 in small) in ten blocks, each ending with a flush.
+    """Send 200,000 scalars (20,000 in small) in ten blocks, each ending with a flush; as many again if memory grew.
 
+    An allocator goes on taking memory for a while though nothing is kept, and then stops; a sink that keeps points
+    never does. So one whose process grew is sent the same number again, and once more, and is judged by the last ten
+    blocks.
     A sink without ``scalar`` gets texts. A sink so slow that they would not fit into the time gets fewer, and
     :func:`shortened` tells; whether memory and cost stay flat shows all the same. The points are counted in the reading
     process and not handed over.
-    Facts: ``points`` and ``wanted``, numbers of points; ``pace``, seconds a point at first; ``blocks``: for each block
-    the seconds of the clock, the processor seconds of the process, and the bytes of memory after its flush;
-    ``refused``: how many emits did not return, and the first of them; ``came_back`` and ``wrong``: counted by the
-    reader's process. Clause: PROT-10.
+    Facts: ``points``, sent in all, and ``wanted``, the number for one round; ``pace``, seconds a point at first;
+    ``blocks``: for each block the seconds of the clock, the processor seconds of the process, and the bytes of memory
+    after its flush; ``refused``: how many emits did not return, and the first of them; ``came_back`` and ``wrong``:
+    counted by the reader's process. Clause: PROT-10.
     """
     place = setting.place()
     sizes = SIZES.get(setting.size, (FEWEST,))
@@ -54,22 +61,24 @@ def scale(setting: Setting) -> Transcript:
         kind = _kind(driver)
         emitting = _Emitting(getattr(sink, _METHODS[kind], None), setting.nonce, kind)
         blocks: list[tuple[float, float, int]] = []
+        begin = time.perf_counter()
         total, pace = 0, 0.0
-        for block in range(BLOCKS):
-            clock, processor = time.perf_counter(), time.process_time()
-            if not block:
-                pace = _pace(driver, sink, emitting)
-                total = fitting(sizes, pace, SHARE * setting.limits.timeout)
-            emitting.timed((block + 1) * total // BLOCKS - emitting.sent)
-            driver.call(sink, "flush", note=f"block {block}")
-            spent = (time.perf_counter() - clock, time.process_time() - processor)
-            gc.collect()
-            blocks.append((*spent, resident_bytes()))
-            driver.tell(blocks=tuple(blocks), points=total, wanted=sizes[0], pace=pace, kind=kind)
-            driver.tell(refused=emitting.refused, first=emitting.first)
+        while not blocks or another(blocks, emitting.sent, time.perf_counter() - begin, patient.limits.timeout):
+            for _ in range(BLOCKS):
+                clock, processor = time.perf_counter(), time.process_time()
+                if not blocks:
+                    pace = _pace(driver, sink, emitting)
+                    total = fitting(sizes, pace, SHARE * setting.limits.timeout)
+                emitting.timed((len(blocks) + 1) * total // BLOCKS - emitting.sent)
+                driver.call(sink, "flush", note=f"block {len(blocks)}")
+                spent = (time.perf_counter() - clock, time.process_time() - processor)
+                gc.collect()
+                blocks.append((*spent, resident_bytes()))
+                driver.tell(blocks=tuple(blocks), points=emitting.sent, wanted=sizes[0], pace=pace, kind=kind)
+                driver.tell(refused=emitting.refused, first=emitting.first)
         driver.call(sink, "close")
         if setting.subject.in_process_read:
-            driver.tell(**_count(setting, place, kind, total))
+            driver.tell(**_count(setting, place, kind, emitting.sent))
 
     transcript = drive("scale", patient, (), work)
     kind = transcript.facts.get("kind")
@@ -80,6 +89,21 @@ def scale(setting: Setting) -> Transcript:
     counted: dict[str, Any] = next((record[1] for record in outcome.records if record[0] == "counted"), {})
     counted = counted or {"read_error": f"the reading process ended early: {outcome.ended}"}
     return replace(transcript, facts={**transcript.facts, **counted})
+
+
+def another(blocks: Sequence[tuple[float, float, int]], points: int, spent: float, time_limit: float) -> bool:
+    """Say whether one more round is sent: memory grew over the last one, and there is time.
+
+    Args:
+        blocks: Seconds of the clock, processor seconds and bytes of memory for each block so far.
+        points: Sent so far.
+        spent: Seconds so far.
+        time_limit: Seconds that the child has in all.
+    """
+    rounds = len(blocks) // BLOCKS
+    if rounds >= ROUNDS or spent * (rounds + 1) / rounds > ROUNDS_SHARE * time_limit:
+        return False
+    return growth([block[2] for block in blocks], points).keeps_on
 
 
 def _pace(driver: Driver, sink: Any, emitting: _Emitting) -> float:
