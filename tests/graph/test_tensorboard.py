@@ -102,7 +102,7 @@ def get(address: str) -> str:
     return text
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_the_server_of_tensorboard_lists_the_graph(tmp_path: Path) -> None:
     """Report 28: TensorBoard's own server lists each graph and its times, and serves every node (GRAPH-1)."""
     graphs = {case: graph_of(case) for case in ("resnet", "gpt2", "dict", "branch")}
@@ -111,7 +111,9 @@ def test_the_server_of_tensorboard_lists_the_graph(tmp_path: Path) -> None:
     with serving(tmp_path) as address:
         plugin = f"{address}/data/plugin/graphs"
         info = json.loads(get(f"{plugin}/info"))
-        assert set(info) == set(graphs)
+        # The server answers while it still loads.
+        while set(info) != set(graphs):
+            info = json.loads(get(f"{plugin}/info"))
         for case, ir in graphs.items():
             assert info[case]["run_graph"] is True
             (tag,) = info[case]["tags"].values()

@@ -84,12 +84,13 @@ def _raise(place: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("function", "words"), [(_hang, "timed out"), (_exit, "exit code 0"), (_raise, "no such tracker")]
+    ("function", "words", "timeout"),
+    [(_hang, "timed out", 0.4), (_exit, "exit code 0", 60.0), (_raise, "no such tracker", 60.0)],
 )
-def test_a_broken_open_is_a_finding(function: Any, words: str) -> None:
+def test_a_broken_open_is_a_finding(function: Any, words: str, timeout: float) -> None:
     """A sink that hangs, exits or raises in open fails with a sentence that says so (PROT-9)."""
     subject = Subject(name="broken", open=function, read=read_folder)
-    outcome = run_checks(subject, checks=["delivery.nothing-lost"], timeout=0.4)
+    outcome = run_checks(subject, checks=["delivery.nothing-lost"], timeout=timeout)
     (result,) = outcome.results
     assert result.outcome == FAILED
     assert words in result.findings[0].message

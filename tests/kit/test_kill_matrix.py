@@ -43,7 +43,7 @@ def test_a_defect_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.kit_full
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_a_new_measurement_gives_the_committed_matrix() -> None:
     """Measuring all defects again gives the committed matrix (PROT-10)."""
     measured = kill_matrix.measure([defect.id for defect in DEFECTS])

@@ -10,7 +10,7 @@ import pytest
 
 from torchlens_conformance.kit.processes import KILLED, Channel, Limits, run_child
 
-QUICK = Limits(timeout=5.0)
+QUICK = Limits(timeout=60.0)
 
 
 def _says(channel: Channel) -> None:

@@ -68,8 +68,10 @@ def test_a_slow_sink_is_sent_fewer(tmp_path: Path, monkeypatch: Any) -> None:
     """A sink that would not get through in time is measured over ten blocks of fewer points (PROT-10)."""
     monkeypatch.setitem(SIZES, "full", SIZE)
     monkeypatch.setattr(scaling, "_SAMPLE", 20)
+    # Seconds for points that take half a millisecond each: 3000 do not fit into 1.2.
+    monkeypatch.setattr(scaling, "SHARE", 0.06)
     subject = Subject(name="slow", open=Slow, read=lambda place: [])
-    setting = Setting(subject=subject, folder=tmp_path, size="full", nonce="nslow", limits=Limits(timeout=2.0))
+    setting = Setting(subject=subject, folder=tmp_path, size="full", nonce="nslow", limits=Limits(timeout=20.0))
     transcript = scale(setting)
     facts = transcript.facts
     assert transcript.ended == "ok"

@@ -155,6 +155,7 @@ def test_a_file_is_never_replaced(run: Run) -> None:
 
 def test_points_are_in_the_store_after_flush_a_second_or_a_batch(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gathered points are not there; flush, a step after a second, and a full batch write them (PROT-6, PROT-10)."""
+    monkeypatch.setattr(mlflow_batch, "PATIENCE", 1e9)
     sink = run.sink()
     emit(sink, [scalar(step=1), scalar(step=2), text(step=2)])
     assert run.rows("loss") == [] and run.files("notes") == []

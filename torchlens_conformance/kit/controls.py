@@ -55,7 +55,7 @@ def _control(index: int, checks: tuple[str, ...]) -> ControlResult:
         asked = [check for check in checks if check not in perfect.excused]
         return judge_perfect(perfect.id, run_checks(perfect.subject, checks=asked).results)
     defect = DEFECTS[index - len(_PERFECT)]
-    timeout = _SHORT if defect.id.endswith("-hangs") else _LONG
+    timeout = _SHORT if defect.hangs else _LONG
     return judge_defect(defect.id, run_checks(defect.subject, checks=defect.killed_by, timeout=timeout).results)
 
 

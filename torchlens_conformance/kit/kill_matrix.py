@@ -28,7 +28,8 @@ PAGE_FILE = Path(__file__).parents[2] / "docs" / "kill-matrix.md"
 COMMAND = "python -m torchlens_conformance.kit.kill_matrix"
 """What makes both files."""
 
-_TIMEOUT = 4.0
+_SHORT, _LONG = 4.0, 60.0
+# Seconds for each process of a defect that hangs, which uses all of them, and for those of the others.
 
 
 def measure(defects: Iterable[str], *, jobs: int = 2) -> dict[str, tuple[str, ...]]:
@@ -45,7 +46,8 @@ def measure(defects: Iterable[str], *, jobs: int = 2) -> dict[str, tuple[str, ..
 
 def killers(defect: str) -> tuple[str, ...]:
     """Return the ids of the checks that one defect fails; a check that could not be asked has not caught it."""
-    outcome = run_checks(get_defect(defect).subject, timeout=_TIMEOUT)
+    planted = get_defect(defect)
+    outcome = run_checks(planted.subject, timeout=_SHORT if planted.hangs else _LONG)
     return tuple(result.check for result in outcome.results if result.outcome == FAILED)
 
 

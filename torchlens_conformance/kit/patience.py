@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 
-SHORT = 2.0
+SHORT = 5.0
 """Seconds for each process once one has hung, when none that ended took longer."""
 
 MOST = 8

@@ -34,7 +34,7 @@ _STACK, _STACK_HEAD = 1 << 18, "Stack (most recent call first):"
 # A stack may be long, and its innermost calls stand first.
 _TICK = 0.05
 _BLOCK = 1 << 20
-_LAST_WORDS = 0.3
+_LAST_WORDS = 0.5
 # Seconds that a hanging child is given to print where it hangs.
 
 
@@ -142,10 +142,11 @@ class Watcher:
             if self._ended(handle in ready or handle < 0):
                 return
             now = time.monotonic()
-            if now > deadline + _LAST_WORDS:
+            if self.asked and now > deadline:
                 self._kill(TIMED_OUT)
-            elif now > deadline and not self.asked:
-                self.asked = True
+            elif now > deadline:
+                # Counted from here, since this process may have been late itself.
+                self.asked, deadline = True, now + _LAST_WORDS
                 self._signal(SHOW_STACK)
             elif now > next_look:
                 next_look = now + _TICK

@@ -174,7 +174,7 @@ def test_another_measurement_is_told_by_defect_and_law() -> None:
 
 
 @pytest.mark.kit_full
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(7200)
 def test_a_new_measurement_gives_the_committed_matrix() -> None:
     """Measuring all defects again gives the committed matrix (STEP-1)."""
     matrix = kill_matrix.from_data(kill_matrix.DATA_FILE.read_text(encoding="utf-8"))

@@ -187,7 +187,14 @@ def test_a_tag_returns_from_title_and_series(tag: str) -> None:
     assert tag_of(*title_and_series(tag)) == tag
 
 
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 2**63 - 1)), min_size=2, max_size=5, unique=True))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.integers(0, 2**63 - 1)),
+        min_size=2,
+        max_size=5,
+        unique_by=lambda item: item[0],
+    )
+)
 def test_artifacts_sort_as_they_were_written(items: list[tuple[int, int]]) -> None:
     """Names of one sink sort by their number, whatever the steps (CLEARML-1)."""
     ordered = sorted(items)

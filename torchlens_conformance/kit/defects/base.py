@@ -57,6 +57,11 @@ class Defect:
     killed_by: tuple[str, ...]
     also: tuple[str, ...] = ()
 
+    @property
+    def hangs(self) -> bool:
+        """Whether the subject hangs, as its id says: each of its processes takes all the time that it is given."""
+        return self.id.endswith("-hangs")
+
 
 def encode_line(point: Point) -> bytes:
     """Return a point as one line of ASCII, with its newline.

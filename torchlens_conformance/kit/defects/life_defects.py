@@ -61,9 +61,9 @@ class FlushDoesNothing(PlainSink):
         self._waiting: list[bytes] = []
 
     def append(self, line: bytes) -> None:
-        """Keep up to 64 lines."""
+        """Keep more lines than are sent before a kill, however late that comes."""
         self._waiting.append(line)
-        if len(self._waiting) == 64:
+        if len(self._waiting) == 4096:
             self._write_waiting()
 
     def sync(self) -> None:
@@ -91,7 +91,7 @@ class TornOnKill(PlainSink):
             return
         before, half = self._size, len(line) // 2
         super().append(line[:half])
-        time.sleep(0.15)
+        time.sleep(0.5)
         try:
             super().append(line[half:])
         except Refusal:
@@ -304,7 +304,7 @@ class SlowsDown(PlainSink):
         """Count up to a number that grows with the fourth power of what was written: cheap at first, dear at last."""
         super().append(line)
         self._taken += 1
-        sum(range(40_000 * self._taken**4 // 20_000**4))
+        sum(range(40_000 * min(self._taken, 20_000) ** 4 // 20_000**4))
 
 
 LIFE_DEFECTS: tuple[Defect, ...] = (

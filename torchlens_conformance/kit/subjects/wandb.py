@@ -20,7 +20,7 @@ with suppress(ImportError):
     # Once here, and not again in every process that opens a sink; a missing package is refused when one is opened.
     import_module("wandb")
 
-_PATIENCE = 15.0
+_PATIENCE = 60.0
 # Seconds for the end of a run's file; it takes milliseconds.
 
 _QUIET = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_ERROR_REPORTING": "false"}

@@ -36,7 +36,7 @@ class LosesPatience(PlainSession):
         return taken
 
 
-_PATIENCE = 0.5
+_PATIENCE = 0.9
 
 
 class FlushPreventsClose(PlainSession):

@@ -19,7 +19,7 @@ from .digests import digest_of
 from .guest import BOUNDARY
 
 DISABLE = "TORCHLENS_WATCH_DISABLE"
-_PATIENCE = timedelta(seconds=30)
+_PATIENCE = timedelta(seconds=120)
 _kept: list[Any] = []
 
 
