@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 MEASURING = (
+    "fidelity.answers",
     "fidelity.grids",
     "fidelity.matching",
     "fidelity.measure",

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import click
 
-from .console import console, measure, progress_lines, relative, route_option, show, timeout_option
+from .console import (
+    console,
+    measure,
+    output_option,
+    progress_lines,
+    relative,
+    route_option,
+    show,
+    timeout_option,
+    written_places,
+)
+from .extra_command import extra
 from .pins_commands import pins
 from .version_commands import VERSION_COMMANDS
 
@@ -23,7 +34,7 @@ class _RunByDefault(click.Group):
 
 @click.group(
     cls=_RunByDefault,
-    epilog="Exit codes: 0 measured, 1 changed (check), 2 void or incomplete, 3 usage.",
+    epilog="Exit codes: 0 measured, 1 changed (check, changes, compare), 2 void or incomplete, 3 refused, or usage.",
 )
 def fidelity() -> None:
     """Measure what trackers do to numbers, and compare with what is committed."""
@@ -71,7 +82,8 @@ def run(
     """Build the points from tensors, send them through every route, and write the table."""
     from reference_sinks.packages import require_installed
 
-    from .output import DEFAULT_FOLDER, folder_places, prepare, project_places, write
+    from .fixture import FIXTURE_PATH
+    from .output import DEFAULT_FOLDER, folder_places, prepare, prepare_files, project_places, write
     from .routes import ROUTE_IDS, get_route
     from .run import Options
     from .tensors import DEFAULT_SEED, find_source
@@ -88,6 +100,8 @@ def run(
     own = project_places(Path.cwd()) if default and output is None else None
     places = own or folder_places(output or DEFAULT_FOLDER)
     prepare(places)
+    if save_fixture:
+        prepare_files(FIXTURE_PATH)
     measurement = measure(None, options, provenance=provenance, checkpoint=checkpoint, save_fixture=save_fixture)
     if measurement is None:
         return 2
@@ -147,11 +161,14 @@ def check(routes: tuple[str, ...], baseline: Path | None, timeout: float) -> int
     from .results import COMMITTED, changed_cells, load_results
     from .routes import ROUTE_IDS, get_route
     from .run import Options
+    from .versions.compare import refuse_other_points, refuse_void
 
     for route in routes:
         get_route(route)
     old = load_results(baseline or COMMITTED)
     data = load_fixture()
+    refuse_void(old, name="the baseline")
+    refuse_other_points(old["tensors"]["sent_digest"], data.digest)
     options = Options(routes=routes or ROUTE_IDS, timeout=timeout)
     measurement = measure(data, options)
     if measurement is None:
@@ -172,23 +189,14 @@ def check(routes: tuple[str, ...], baseline: Path | None, timeout: float) -> int
 
 
 @fidelity.command(epilog="Example: torchlens-conformance fidelity wires")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Where to write. Default: the project's own files in a checkout, else ./fidelity-output.",
-)
+@output_option
 @timeout_option
 def wires(output: Path | None, timeout: float) -> int:
     """Measure every form in which TensorBoardSink can write histograms and scalars, over every TensorBoard route."""
     from .fixture import load_fixture
-    from .output import DEFAULT_FOLDER, project_root
     from .wires import WIRES_PAGE, WIRES_RESULTS, measure_wires, wires_page, write_wires
 
-    root = project_root(Path.cwd()) if output is None else None
-    folder = output or DEFAULT_FOLDER
-    results = root / WIRES_RESULTS if root else folder / WIRES_RESULTS.name
-    page = root / WIRES_PAGE if root else folder / WIRES_PAGE.name
+    results, page = written_places(output, WIRES_RESULTS, WIRES_PAGE)
     measured = measure_wires(load_fixture(), timeout=timeout, progress=progress_lines())
     write_wires(measured, results, page)
     click.echo(wires_page(measured))
@@ -197,4 +205,5 @@ def wires(output: Path | None, timeout: float) -> int:
 
 for _command in VERSION_COMMANDS:
     fidelity.add_command(_command)
+fidelity.add_command(extra)
 fidelity.add_command(pins)

@@ -32,6 +32,33 @@ def timeout_option(function: Any) -> Any:
     )(function)
 
 
+def output_option(function: Any) -> Any:
+    """Add ``--output`` of a command that makes a file of results and its page."""
+    return click.option(
+        "--output",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Where to write. Default: the project's own files in a checkout, else ./fidelity-output.",
+    )(function)
+
+
+def written_places(output: Path | None, *files: Path) -> list[Path]:
+    """Return where files go that have a place in a checkout, in a folder that can be written.
+
+    Args:
+        output: The folder that was named, or None for the checkout that this runs in, or the default folder.
+        files: Their places, seen from the top of a checkout.
+
+    Raises ``fidelity_output_invalid``.
+    """
+    from .output import DEFAULT_FOLDER, prepare_files, project_root
+
+    root = project_root(Path.cwd()) if output is None else None
+    places = [root / file if root else (output or DEFAULT_FOLDER) / file.name for file in files]
+    prepare_files(*places)
+    return places
+
+
 def measure(
     data: SentData | None,
     options: Options,

@@ -81,7 +81,9 @@ _REMARKS: Mapping[tuple[str, str, str], str] = {
     ("mlflow", "nonfinite", "refused"): (
         "MLflow stores the largest float in place of an infinity; the sink refuses it. NaN is kept."
     ),
+    ("mlflow", "precision", "refused"): "MLflow's sqlite store makes 0.0 of -0.0; the sink refuses it.",
     ("mlflow", "tags", "refused"): "MLflow refuses these names itself.",
+    ("comet", "tags", "refused"): "Comet itself cuts names at 100 characters; the sink refuses longer ones.",
     ("clearml-relay", "nonfinite", "rewritten"): (
         "NaN and both infinities become 0.0. The line that says so is below the default level of ClearML's logger."
     ),

@@ -19,8 +19,8 @@ from torchlens_conformance.protocol.compare import (
 
 from .grids import GRIDS
 from .matching import Series, StoredTag, match, same_tag
-from .probes import LOG2, ROOT
-from .received import Received, ReceivedHistogram, ReceivedScalar
+from .probes import LOG2, ROOT, item_name, shortened
+from .received import Received, ReceivedHistogram, ReceivedScalar, lost_items, tracker_itself
 from .stimulus import grid_of
 from .verdicts import MASS_TOLERANCE
 
@@ -104,9 +104,13 @@ def histogram_key(item: Any) -> Any:
 
 
 def arrival(series: Series, received: Received, kind: str) -> dict[str, Any]:
-    """Return the numbers that every cell has: sent, arrived, refused, delivered share, notices about the missing."""
+    """Return the numbers that every cell has: sent, arrived, refused, delivered share, notices about the missing.
+
+    Where something was refused, what the tracker itself does with it stands beside, as ``itself``.
+    """
     missing = {(point.tag, point.step) for point in series.missing}
     refused = sum((item.tag, item.step) in missing for item in received.refused)
+    itself = tracker_itself(received, series.missing)
     return {
         "sent": series.sent,
         "arrived": len(series.pairs),
@@ -114,7 +118,14 @@ def arrival(series: Series, received: Received, kind: str) -> dict[str, Any]:
         "extra": len(series.extra),
         "refused": refused,
         "notices": len(_notices(received, kind, missing)),
+        **({"itself": itself} if itself else {}),
     }
+
+
+def _changed_items(pairs: Iterable[tuple[Any, str]]) -> dict[str, dict[str, str]]:
+    """Return, as ``changed``, the name of each point that arrived as something else, and as what."""
+    changed = {item_name(point): as_what for point, as_what in pairs}
+    return {"changed": changed} if changed else {}
 
 
 def _notices(received: Received, kind: str, missing: set[tuple[str, int]]) -> list[str]:
@@ -143,6 +154,8 @@ def _scalar_values(row: str, series: Series, received: Received) -> Cell:
     changed = [item for item in errors if item[0] > 0]
     if row != "precision":
         changed = sorted(changed, key=lambda item: -item[0])[:2]
+    else:
+        numbers |= _changed_items((p, repr(r.value)) for _, p, r in changed) | lost_items(received, series.missing)
     evidence = [f"{p.tag}: sent {p.value!r}, received {r.value!r}" for _, p, r in changed]
     return Cell(row, None, numbers, (*evidence, *_missing_evidence(series, received, "scalar")))
 
@@ -278,7 +291,11 @@ def _graph_shape(graph: Mapping[str, Any]) -> dict[str, tuple[str, tuple[str, ..
 def _unchanged(row: str, series: Series, received: Received, same: Callable[[Any, Any], bool]) -> Cell:
     numbers = arrival(series, received, row)
     numbers["unchanged"] = sum(same(point, item) for point, item in series.pairs)
-    changed = [f"{p.tag}: sent {_shown(p)}, received {_shown(r)}" for p, r in series.pairs if not same(p, r)]
+    other = [(p, r) for p, r in series.pairs if not same(p, r)]
+    if row == "nonfinite":
+        # Not in the other rows: where a relay counts steps itself, which step a number gets may be chance.
+        numbers |= _changed_items((p, repr(r.value)) for p, r in other) | lost_items(received, series.missing)
+    changed = [f"{p.tag}: sent {_shown(p)}, received {_shown(r)}" for p, r in other]
     missing = [f"{point.tag}: sent {_shown(point)}, missing" for point in series.missing]
     return Cell(row, None, numbers, (*changed[:6], *missing[:6], *_missing_evidence(series, received, row)))
 
@@ -309,7 +326,9 @@ def _tags(points: Sequence[ScalarPoint], received: Received) -> Cell:
     series = Series(len(points), pairs, missing)
     numbers = arrival(series, received, "tag")
     numbers["unchanged"] = sum(point.tag == item.tag for point, item in pairs)
-    changed = [f"{_cut(p.tag)} came back as {_cut(r.tag)}" for p, r in pairs if p.tag != r.tag]
+    renamed = [(p, r) for p, r in pairs if p.tag != r.tag]
+    numbers |= _changed_items((p, shortened(r.tag)) for p, r in renamed) | lost_items(received, series.missing)
+    changed = [f"{_cut(p.tag)} came back as {_cut(r.tag)}" for p, r in renamed]
     gone = [f"{_cut(point.tag)} is missing" for point in missing]
     return Cell("tags", None, numbers, (*changed, *gone, *_missing_evidence(series, received, "tag")))
 

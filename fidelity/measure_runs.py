@@ -13,7 +13,7 @@ from torchlens_conformance.protocol import HistogramPoint, Point, ScalarPoint
 from .matching import Series, StoredTag, match, same_tag
 from .measure import Cell, arrival, histogram_key, scalar_key, step_map
 from .probes import ROOT
-from .received import Received, ReceivedScalar
+from .received import Received, ReceivedScalar, lost_items
 
 RESUME_ROW = "resume"
 """The id of the row about a run that is continued."""
@@ -94,6 +94,7 @@ def _resumed(
     for name, part in (("before", before), ("after", after)):
         late = name == "after"
         numbers[name] = [sum((point.step > last) is late for point, _ in every.pairs), len(part)]
+    numbers |= lost_items(received, every.missing)
     numbers["scalars"] = len(scalars.pairs)
     numbers["steps_kept"] = sum(point.step == item.step for point, item in scalars.pairs)
     numbers["step_map"] = step_map(scalars)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from torchlens_conformance.protocol import Refusal
+
+from .pins_lines import RequirementLine, other_files, renewed, requirement_lines
+from .versions.columns import version_key
 
 MEASURED_SECTIONS = ("trackers", "runtime")
 """The sections of the pins file whose versions bear on a measurement."""
 
 _SECTION = re.compile(r"^# \[(\w+)\]")
-_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)")
-_RESULT = re.compile(r"#\s*result\b\s*(.*)$")
-_DIGEST = re.compile(r"^sha256:([0-9a-f]{64})$")
-_FORMAT_LINE = re.compile(r"^# format: (\S+)")
+_FORMAT_LINE = re.compile(r"^\s*#\s*format:\s*(torchlens-conformance\.pins\S*)", re.MULTILINE)
 
 FORMAT = "torchlens-conformance.pins.v1"
 """The name and version of the format: a pip constraints file in which a comment behind a pin holds a result digest."""
@@ -42,6 +44,55 @@ class Pin:
         return f"{self.distribution}=={self.version}{f'  # result sha256:{self.result}' if self.result else ''}"
 
 
+@dataclass(frozen=True, slots=True)
+class PinsFile:
+    """What a constraints file says.
+
+    Args:
+        path: The file.
+        text: Its text.
+        lines: Its requirements, in their order.
+    """
+
+    path: Path
+    text: str
+    lines: Sequence[RequirementLine]
+
+    def pins(self) -> list[Pin]:
+        """Return every exact pin that holds on this machine, as it is written."""
+        return [Pin(line.name, line.versions[0], line.result) for line in self.lines if line.holds and line.versions]
+
+    def pin(self, distribution: str) -> Pin | None:
+        """Return the pin of a distribution on this machine, or None.
+
+        Raises ``fidelity_pins_invalid`` when two lines pin it to different versions or results.
+        """
+        own = [line for line in self.lines if line.names(distribution) and line.holds and line.versions]
+        versions = {version_key(line.versions[0]) for line in own}
+        results = {line.result for line in own if line.result}
+        if len(versions) > 1 or len(results) > 1:
+            numbers = ", ".join(str(line.first + 1) for line in own)
+            raise Refusal(
+                "fidelity_pins_invalid",
+                f"The pins of {distribution} contradict each other (lines {numbers}).",
+                remedy="Keep one of them, or give each a marker that holds on other machines.",
+                path=str(self.path),
+                pins=[line.wish for line in own],
+            )
+        return Pin(own[0].name, own[0].versions[0], next(iter(results), None)) if own else None
+
+    def why_unpinned(self, distribution: str) -> str:
+        """Say how a distribution stands in the file that has no exact pin here."""
+        own = [line for line in self.lines if line.names(distribution)]
+        here = [line for line in own if line.holds]
+        if here:
+            return f"It is not pinned exactly: line {here[0].first + 1} says {here[0].wish}."
+        if own:
+            return f"It is not pinned on this machine: the marker of line {own[0].first + 1} does not hold."
+        others = ", ".join(map(str, other_files(self.text)))
+        return f"It is not pinned{f'; the file named in line {others} is not read' if others else ''}."
+
+
 def pins_path() -> Path:
     """Return the pins file: beside the package in a wheel, at the top of a checkout."""
     here = Path(__file__).parent
@@ -51,13 +102,13 @@ def pins_path() -> Path:
 
 def pinned_versions() -> Mapping[str, str]:
     """Return the pinned version of each distribution that bears on a measurement, by name. Clause: FID-3."""
-    pins: dict[str, str] = {}
-    section = ""
-    for line in pins_path().read_text(encoding="utf-8").splitlines():
-        if header := _SECTION.match(line):
-            section = header[1]
-        elif (pin := _PIN.match(line)) and section in MEASURED_SECTIONS:
-            pins[pin[1]] = pin[2]
+    file = load_pins()
+    sections = [found[1] if (found := _SECTION.match(line)) else "" for line in file.text.splitlines()]
+    pins = {}
+    for line in file.lines:
+        above = next((name for name in reversed(sections[: line.first]) if name), "")
+        if above in MEASURED_SECTIONS and line.holds and line.versions:
+            pins[line.name] = line.versions[0]
     return pins
 
 
@@ -65,7 +116,8 @@ def installed_version(distribution: str) -> str | None:
     """Return the version that the installed package reports, or None."""
     try:
         return version(distribution)
-    except PackageNotFoundError:
+    except (PackageNotFoundError, ValueError):
+        # An empty name is no distribution's.
         return None
 
 
@@ -81,32 +133,32 @@ def version_differences() -> list[str]:
     return differences
 
 
-def read_pins(path: Path | None = None) -> list[Pin]:
-    """Return every exact pin of a constraints file, in its order.
+def load_pins(path: Path | None = None) -> PinsFile:
+    """Read a constraints file as pip reads it, but for the files that it names.
 
     Args:
-        path: The file; None for the project's own. Any requirements or constraints file will do: lines that pin no
-            exact version are passed over.
+        path: The file; None for the project's own. Any requirements or constraints file will do.
 
     Raises ``fidelity_pins_invalid``.
     """
     place = path or pins_path()
     try:
-        lines = place.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise _invalid(place, str(error)) from error
-    pins = []
-    for number, line in enumerate(lines, start=1):
-        header = _FORMAT_LINE.match(line)
-        if header and header[1] != FORMAT:
-            raise _invalid(place, f"its format is {header[1]}, not {FORMAT}")
-        if pin := _PIN.match(line):
-            noted = _RESULT.search(line)
-            digest = _DIGEST.match(noted[1].strip()) if noted else None
-            if noted and digest is None:
-                raise _invalid(place, f"line {number} has a result that is no SHA-256")
-            pins.append(Pin(pin[1], pin[2], digest[1] if digest else None))
-    return pins
+        # By bytes, so that the line ends are those of the file.
+        text = place.read_bytes().decode("utf-8")
+        return PinsFile(place, text, _lines(text))
+    except (OSError, ValueError) as error:
+        raise Refusal(
+            "fidelity_pins_invalid",
+            f"The pins cannot be read: {error}.",
+            remedy="Name a constraints file with lines such as `wandb==0.30.0  # result sha256:...`, or make them with "
+            "`torchlens-conformance fidelity pins update`.",
+            path=str(place),
+        ) from error
+
+
+def read_pins(path: Path | None = None) -> list[Pin]:
+    """Return every exact pin of a constraints file that holds on this machine. As :func:`load_pins`."""
+    return load_pins(path).pins()
 
 
 def pins_document(pins: Iterable[Pin]) -> dict[str, object]:
@@ -114,27 +166,91 @@ def pins_document(pins: Iterable[Pin]) -> dict[str, object]:
     return {"schema": FORMAT, "pins": [asdict(pin) for pin in pins]}
 
 
+def tracker_named(name: str, known: Iterable[str]) -> str:
+    """Return the tracker of ``known`` that has this name as PEP 503 compares names: ``comet-ml`` is ``comet_ml``.
+
+    Raises ``fidelity_tracker_unknown``.
+    """
+    trackers = {canonicalize_name(tracker): tracker for tracker in known}
+    found = trackers.get(canonicalize_name(name))
+    if found is None:
+        raise Refusal(
+            "fidelity_tracker_unknown",
+            f"No tracker is called {name!r}.",
+            remedy=f"Use one of {', '.join(sorted(trackers.values(), key=str.lower))}.",
+            tracker=name,
+        )
+    return found
+
+
 def pinned_text(text: str, pins: Iterable[Pin]) -> str:
-    """Return the text of a pins file with the lines of ``pins`` renewed; new ones go behind the trackers, or last."""
-    lines = text.splitlines()
+    """Return the text of a pins file with new versions and results in the lines of ``pins``.
+
+    All else stays as it is. A new line goes behind the trackers, or last.
+
+    Raises ``fidelity_pins_invalid`` when one line of text does not say it all: several lines of one distribution, one
+    with digests of files, one that does not pin exactly, or does so on other machines.
+    """
+    found = requirement_lines(text)
+    lines = text.splitlines(keepends=True)
+    line_end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
+    new = []
     for pin in pins:
-        places = [n for n, line in enumerate(lines) if (found := _PIN.match(line)) and found[1] == pin.distribution]
-        if places:
-            lines[places[0]] = pin.line()
+        own = [line for line in found if line.names(pin.distribution)]
+        if not own:
+            new.append(pin.line() + line_end)
             continue
-        headers = [n for n, line in enumerate(lines) if (found := _SECTION.match(line)) and found[1] == "trackers"]
-        end = headers[0] + 1 if headers else len(lines)
-        while headers and end < len(lines) and _PIN.match(lines[end]):
-            end += 1
-        lines.insert(end, pin.line())
-    return "\n".join(lines) + "\n"
+        _refuse_what_one_line_cannot_say(pin.distribution, own)
+        old = lines[own[0].first]
+        bare = old.splitlines()[0]
+        lines[own[0].first] = renewed(bare, pin.version, pin.result) + old[len(bare) :]
+    place = _end_of_trackers(lines, found)
+    if new and place:
+        lines[place - 1] = _ended(lines[place - 1], line_end)
+    return "".join([*lines[:place], *new, *lines[place:]])
 
 
-def _invalid(path: Path, reason: str) -> Refusal:
-    return Refusal(
+def _refuse_what_one_line_cannot_say(distribution: str, own: Sequence[RequirementLine]) -> None:
+    line = own[0]
+    if len(own) > 1:
+        reason = f"lines {', '.join(str(one.first + 1) for one in own)} all speak of it"
+    elif line.obstacle:
+        reason = f"line {line.first + 1} {line.obstacle}"
+    elif not line.holds:
+        reason = f"line {line.first + 1} is for other machines than this one"
+    else:
+        return
+    raise Refusal(
         "fidelity_pins_invalid",
-        f"The pins cannot be read: {reason}.",
-        remedy="Name a constraints file with lines such as `wandb==0.30.0  # result sha256:...`, or make them with "
-        "`torchlens-conformance fidelity pins update`.",
-        path=str(path),
+        f"The pin of {distribution} cannot be renewed: {reason}.",
+        remedy=f"Make it one line such as `{distribution}==VERSION` without --hash, or keep these pins in a file of "
+        "their own and name it with --pins.",
+        tracker=distribution,
+        lines=[one.first + 1 for one in own],
     )
+
+
+def _end_of_trackers(lines: Sequence[str], found: Iterable[RequirementLine]) -> int:
+    """The number of the line of text before which a new pin goes."""
+    ends = {line.first: line.last + 1 for line in found}
+    for number, line in enumerate(lines):
+        if (header := _SECTION.match(line)) and header[1] == "trackers":
+            place = number + 1
+            while place in ends:
+                place = ends[place]
+            return place
+    return len(lines)
+
+
+def _ended(line: str, line_end: str) -> str:
+    """The line, ended such that another one can follow it."""
+    if line.rstrip("\r\n").endswith("\\"):
+        return line.rstrip("\r\n") + 2 * line_end
+    return line if line.endswith(("\n", "\r")) else line + line_end
+
+
+def _lines(text: str) -> list[RequirementLine]:
+    named = _FORMAT_LINE.search(text)
+    if named and named[1] != FORMAT:
+        raise ValueError(f"its format is {named[1]}, not {FORMAT}")
+    return requirement_lines(text)

@@ -19,7 +19,7 @@ def pins() -> None:
 
 @pins.command(
     epilog="""Exit codes: 0 as pinned and measured, 1 changed or unmeasured (or lossy with --strict, or a named one is
-missing), 2 no tracker is installed, 3 usage.
+missing), 2 no tracker is installed, 3 usage, which an unknown tracker or use is too.
 
 Examples:
 
@@ -39,7 +39,7 @@ Examples:
     "uses",
     multiple=True,
     metavar="NAME",
-    help="What you use, such as sync_tensorboard or the route wandb-relay. Default: everything.",
+    help="What you use, such as sync_tensorboard or the route wandb-relay; may be repeated. Default: everything.",
 )
 @click.option("--strict", is_flag=True, help="Losses count as a failure.")
 @click.option("--contents", is_flag=True, help="Read the packages' files, which finds those that were edited.")
@@ -75,7 +75,9 @@ def list_pins(pins_file: Path | None) -> int:
 
 
 @pins.command(
-    epilog="""Examples:
+    epilog="""Exit codes: 0 written, 1 nothing was written since you said no, 2 a tracker could not be pinned, 3 usage.
+
+Examples:
 
     torchlens-conformance fidelity pins update
 
@@ -102,11 +104,17 @@ def update(
     timeout: float,
 ) -> int:
     """Measure the installed trackers, show what differs from the pins cell by cell, then write pins and table."""
-    from .pins_update import measured_columns, plan_update, update_places, write_update
+    from .pins_update import measured_columns, named_trackers, plan_update, update_places, write_update
+    from .pins_write import probe
+    from .versions.store import load_columns
 
     places = update_places(Path.cwd(), pins=pins_file, table=table)
-    columns = measured_columns(sources, trackers=trackers, timeout=timeout)
-    plan = plan_update(columns, places, trackers=trackers, keep=keep)
+    probe(places.files())
+    columns = [column for path in sources for column in load_columns(path)]
+    named = named_trackers(trackers, columns)
+    if not sources:
+        columns = measured_columns(places, trackers=named, timeout=timeout)
+    plan = plan_update(columns, places, trackers=named, keep=keep)
     click.echo(plan.format())
     if not plan.pins:
         return 2
@@ -115,4 +123,4 @@ def update(
         return 1
     write_update(plan, places)
     click.echo(f"Wrote {places.pins.name} and {places.table.name}.")
-    return 2 if plan.unmeasured else 0
+    return 2 if plan.unmeasured or plan.left else 0

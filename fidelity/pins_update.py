@@ -8,13 +8,14 @@ from pathlib import Path
 
 from torchlens_conformance.protocol import Refusal
 
-from .files import write_text
-from .pins import Pin, installed_version, pinned_text, read_pins
+from .pins import Pin, PinsFile, installed_version, load_pins, pinned_text, tracker_named
+from .pins_write import write_together
 from .versions.changes import route_changes
 from .versions.columns import MEASURED, Column, cells_of, digest_of, measured_versions, same_version
 from .versions.merge import merge_columns
-from .versions.significant import CellChange
-from .versions.store import dump_columns, load_columns
+from .versions.significant import result_digest
+from .versions.store import COMMITTED, dump_columns, load_columns
+from .versions.told import Told, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class UpdatePlaces:
     table: Path
     page: Path | None = None
 
+    def files(self) -> list[Path]:
+        """Return every file that is written."""
+        return [self.table, *([self.page] if self.page else []), self.pins]
+
 
 @dataclass(frozen=True, slots=True)
 class UpdatePlan:
@@ -38,33 +43,24 @@ class UpdatePlan:
 
     Args:
         pins: The new pins.
-        before: The pins that they replace, by distribution.
-        changes: The cells that differ from what was pinned, by distribution; None when there was nothing to compare.
+        shown: What a person should see of each, in lines: the version before and after, each cell that differs.
+        left: Trackers whose pins are left as they are, though they were asked for or are pinned, with the reason.
         unmeasured: Columns that could not be measured, of trackers that are not pinned therefore.
         columns: The whole new table.
     """
 
     pins: Sequence[Pin]
-    before: Mapping[str, Pin]
-    changes: Mapping[str, Sequence[CellChange] | None]
+    shown: Mapping[str, Sequence[str]]
+    left: Mapping[str, str]
     unmeasured: Sequence[Column]
     columns: Sequence[Column]
 
     def format(self) -> str:
         """Return the plan for people: a paragraph for each pin."""
-        lines = []
-        for pin in self.pins:
-            old = self.before.get(pin.distribution)
-            lines.append(f"{pin.distribution}: {old.version if old else 'not pinned'} -> {pin.version}")
-            changes = self.changes[pin.distribution]
-            if old and old.result == pin.result:
-                lines.append("  the result is the pinned one")
-            elif changes is None:
-                lines.append("  nothing to compare with: what was pinned is not in the table")
-            else:
-                lines += [f"  {change}" for change in changes] or ["  no cell differs"]
+        lines = [line for pin in self.pins for line in self.shown[pin.distribution]]
+        lines += [f"{tracker}: not pinned, {reason}" for tracker, reason in self.left.items()]
         lines += [f"{c['tracker']}, {c['route']}: not pinned, {c['status']}: {c['detail']}" for c in self.unmeasured]
-        return "\n".join(lines) or "No tracker was measured."
+        return "\n".join(lines) or "No tracker was measured that could be pinned."
 
 
 def update_places(folder: Path, *, pins: Path | None, table: Path | None) -> UpdatePlaces:
@@ -89,18 +85,28 @@ def update_places(folder: Path, *, pins: Path | None, table: Path | None) -> Upd
     )
 
 
-def measured_columns(sources: Sequence[Path], *, trackers: Collection[str], timeout: float) -> list[Column]:
-    """Return the columns of measured files, or else measure every installed tracker with the committed points."""
-    if sources:
-        return [column for path in sources for column in load_columns(path)]
+def named_trackers(names: Collection[str], columns: Sequence[Column]) -> list[str]:
+    """Return the trackers with these names, which are those of ``columns`` or have a route here.
+
+    Raises ``fidelity_tracker_unknown``.
+    """
+    known = [*_route_trackers().values(), *(c["tracker"] for c in columns)]
+    return list(dict.fromkeys(tracker_named(name, known) for name in names))
+
+
+def measured_columns(places: UpdatePlaces, *, trackers: Collection[str], timeout: float) -> list[Column]:
+    """Measure the installed ones of ``trackers`` (none means all) with the committed points.
+
+    Raises as :func:`plan_update` does about the pins, before anything is measured.
+    """
     from .console import measure
     from .fixture import load_fixture
-    from .routes import TRACKER_ROUTES, get_route
     from .run import Options
     from .versions.columns import columns_of
 
-    found = {route: get_route(route).distribution or "" for route in TRACKER_ROUTES}
-    routes = [r for r, d in found.items() if (d in trackers or not trackers) and installed_version(d)]
+    found = {route: name for route, name in _route_trackers().items() if name in trackers or not trackers}
+    routes = [route for route, name in found.items() if installed_version(name)]
+    pinned_text(_text(_file(places)), [Pin(name, "0") for name in dict.fromkeys(found[route] for route in routes)])
     measurement = measure(load_fixture(), Options(routes=routes, timeout=timeout)) if routes else None
     return columns_of(measurement.result) if measurement is not None else []
 
@@ -108,44 +114,106 @@ def measured_columns(sources: Sequence[Path], *, trackers: Collection[str], time
 def plan_update(
     columns: Sequence[Column], places: UpdatePlaces, *, trackers: Collection[str], keep: bool = False
 ) -> UpdatePlan:
-    """Lay the new columns beside the pins and the table.
+    """Lay the new columns beside the pins, the committed table and the caller's own.
 
     Args:
         columns: What was measured.
         places: Where pins and table lie.
-        trackers: Distributions to pin; none means all that were measured.
+        trackers: Trackers to pin, as :func:`named_trackers` spells them; none means all that were measured.
         keep: Keep the pinned versions and renew only what was measured with them; else the highest version is pinned.
+
+    Raises ``fidelity_pins_invalid`` when the file cannot be read, or not be renewed line by line.
     """
-    before = {pin.distribution: pin for pin in read_pins(places.pins)} if places.pins.is_file() else {}
-    old = load_columns(places.table) if places.table.is_file() else []
+    file = _file(places)
+    own = load_columns(places.table) if places.table.is_file() else []
+    committed = load_columns(COMMITTED, validate=False)
+    tables = (merge_columns([*committed, *own]), own, committed)
     wanted = [c for c in columns if not trackers or c["tracker"] in trackers]
-    failed = [c for c in wanted if c["status"] != MEASURED]
-    merged = merge_columns([*old, *wanted])
-    pins, changes = [], {}
-    for tracker in dict.fromkeys(c["tracker"] for c in wanted):
-        versions = measured_versions(wanted, tracker)
-        if keep:
-            versions = [v for v in versions if tracker in before and same_version(v, before[tracker].version)]
-        # A version is pinned whole or not at all.
-        broken = {c["version"] for c in failed if c["tracker"] == tracker}
-        if not versions or versions[-1] in broken:
-            continue
-        version = versions[-1]
-        pins.append(Pin(tracker, version, digest_of(merged, tracker, version)))
-        pin = before.get(tracker)
-        cells = cells_of(old, tracker, pin.version) if pin else {}
-        changes[tracker] = route_changes(cells, cells_of(wanted, tracker, version)) if cells else None
+    merged = merge_columns([*own, *wanted])
+    pins: list[Pin] = []
+    shown, left = {}, {}
+    for tracker in dict.fromkeys([*trackers, *(c["tracker"] for c in wanted)]):
+        before = file.pin(tracker) if file else None
+        version = _version_to_pin(wanted, tracker, before, keep=keep)
+        if version is not None:
+            pins.append(Pin(tracker, version, digest_of(merged, tracker, version)))
+            shown[tracker] = _shown(pins[-1], before, tables, wanted)
+        elif reason := _why_left(wanted, tracker, before, keep=keep, named=tracker in trackers):
+            left[tracker] = reason
+    pinned_text(_text(file), pins)
     pinned = {pin.distribution for pin in pins}
-    return UpdatePlan(pins, before, changes, [c for c in failed if c["tracker"] not in pinned], merged)
+    failed = [c for c in wanted if c["status"] != MEASURED and c["tracker"] not in pinned]
+    return UpdatePlan(pins, shown, left, failed, merged)
 
 
 def write_update(plan: UpdatePlan, places: UpdatePlaces) -> None:
-    """Write table, page and pins, each whole or not at all; the pins last, since they rest on the table."""
+    """Write table, page and pins together or not at all; the pins last, since they rest on the table.
+
+    Raises ``fidelity_output_invalid``, and ``fidelity_pins_invalid`` as :func:`plan_update` does.
+    """
     from .versions.page import versions_page
 
-    places.table.parent.mkdir(parents=True, exist_ok=True)
-    write_text(places.table, dump_columns(plan.columns))
+    texts = {places.table: dump_columns(plan.columns)}
     if places.page is not None:
-        write_text(places.page, versions_page(plan.columns))
-    text = places.pins.read_text(encoding="utf-8") if places.pins.is_file() else ""
-    write_text(places.pins, pinned_text(text, plan.pins))
+        texts[places.page] = versions_page(plan.columns)
+    texts[places.pins] = pinned_text(_text(_file(places)), plan.pins)
+    write_together(texts)
+
+
+def _version_to_pin(columns: Sequence[Column], tracker: str, before: Pin | None, *, keep: bool) -> str | None:
+    versions = measured_versions(columns, tracker)
+    if keep:
+        versions = [v for v in versions if before and same_version(v, before.version)]
+    # A version is pinned whole or not at all.
+    broken = {c["version"] for c in columns if c["tracker"] == tracker and c["status"] != MEASURED}
+    return versions[-1] if versions and versions[-1] not in broken else None
+
+
+def _why_left(columns: Sequence[Column], tracker: str, before: Pin | None, *, keep: bool, named: bool) -> str | None:
+    """Say why a tracker keeps its pin, or has none; None when its columns say so, or nobody asked for it."""
+    if not any(c["tracker"] == tracker for c in columns):
+        return "nothing was measured of it" if installed_version(tracker) else "it is not installed"
+    if keep and before is None:
+        return "it had no pin that could be kept" if named else None
+    if keep and before and not any(same_version(before.version, v) for v in measured_versions(columns, tracker)):
+        return f"the pinned {before.version} was not measured"
+    return None
+
+
+def _shown(pin: Pin, before: Pin | None, tables: Sequence[Sequence[Column]], new: Sequence[Column]) -> list[str]:
+    """The lines about one pin; it is compared with the table that holds what was pinned, else with the first."""
+    if before is None:
+        return [f"{pin.distribution}: not pinned -> {pin.version}", "  nothing to compare with: it was not pinned"]
+    lines = [f"{pin.distribution}: {before.version} -> {pin.version}"]
+    if before.result == pin.result:
+        return [*lines, "  the result is the pinned one"]
+    every = [cells_of(columns, pin.distribution, before.version) for columns in tables]
+    as_pinned = [cells for cells in every if cells and before.result in (None, result_digest(cells))]
+    old = [*as_pinned, *every][0]
+    if not old:
+        return [*lines, f"  nothing to compare with: {before.version} is in no table"]
+    if not as_pinned:
+        lines.append(f"  what was pinned for {before.version} is not what the table says of it")
+    cells = cells_of(new, pin.distribution, pin.version)
+    lines += [f"  {route} was measured for one of the two only" for route in sorted(old.keys() ^ cells.keys())]
+    return lines + (_in_words(told(route_changes(old, cells))) or ["  no cell differs"])
+
+
+def _in_words(changes: Sequence[Told]) -> list[str]:
+    """Return each change in words, and below it the cells behind it."""
+    return [line for change in changes for line in (f"  {change.sentence}", *(f"    {n}" for n in change.numbers))]
+
+
+def _route_trackers() -> dict[str, str]:
+    """The tracker of each route."""
+    from .routes import TRACKER_ROUTES, get_route
+
+    return {route: get_route(route).distribution or "" for route in TRACKER_ROUTES}
+
+
+def _file(places: UpdatePlaces) -> PinsFile | None:
+    return load_pins(places.pins) if places.pins.is_file() else None
+
+
+def _text(file: PinsFile | None) -> str:
+    return file.text if file else ""

@@ -6,7 +6,7 @@ A probe only sends; what ought to come back is decided elsewhere.
 from __future__ import annotations
 
 from itertools import pairwise
-from math import inf, nan
+from math import inf, isfinite, nan
 
 from torchlens_conformance.protocol import GraphPoint, GridDescriptor, HistogramPoint, Point, ScalarPoint, TextPoint
 
@@ -21,8 +21,8 @@ LOG2 = "log2-"
 
 _WIDE_GRID = GridDescriptor(bins_per_octave=16)
 
-PRECISION = {"1e300": 1e300, "16777217": 16777217, "0.1": 0.1, "5e-324": 5e-324}
-"""Numbers that float32 cannot hold, by name."""
+PRECISION = {"1e300": 1e300, "16777217": 16777217, "0.1": 0.1, "5e-324": 5e-324, "-0.0": -0.0}
+"""Numbers that float32 cannot hold, and the zero that some stores take for the other one, by name."""
 
 NONFINITE = {"nan": nan, "posinf": inf, "neginf": -inf}
 """The non-finite numbers, by name; each is sent between two finite neighbours."""
@@ -66,6 +66,31 @@ RESUME_STEPS = ((0, 50, 100), (101, 150, 200))
 
 RESUME_BUCKETS = 64
 """Buckets of the histograms of that run, under every known cap."""
+
+
+def item_name(point: Point) -> str:
+    """Return how a point is named among those of its row: a probe by what it tries, a data point by its tag."""
+    if isinstance(point, GraphPoint):
+        return "graph"
+    root, _, rest = point.tag.partition("/")
+    row, _, tail = rest.partition("/")
+    if root != ROOT:
+        return point.tag
+    if isinstance(point, HistogramPoint) and row == RESUME:
+        return f"histogram at step {point.step}"
+    if row in _ONE_SERIES:
+        return f"step {point.step}"
+    if isinstance(point, ScalarPoint) and row == "nonfinite" and isfinite(point.value):
+        return f"{point.value} beside {tail}"
+    return shortened(tail)
+
+
+_ONE_SERIES = frozenset({RESUME, "large-steps", "writer-first"})
+
+
+def shortened(name: str, *, most: int = 80) -> str:
+    """Return a name, a long one as its beginning and its length."""
+    return name if len(name) <= most else f"{name[:10]}... ({len(name)} characters)"
 
 
 def graph_probe() -> list[Point]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from reference_sinks.readers import ReadResult
 from torchlens_conformance.protocol import GraphPoint, HistogramPoint, Point, ScalarPoint, TextPoint
+
+from .answers import NOT_ASKED
+from .probes import item_name
+
+FEW_ITEMS = 13
+"""More items than any row of probes has are counted, not named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +60,22 @@ class ReceivedText:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A point that was not taken: by our sink with a code, or by the tracker with an exception."""
+    """A point that was not taken: by our sink with a code, or by the tracker with an exception.
+
+    Args:
+        tag: The series.
+        step: The step.
+        kind: The word of its capability.
+        reason: What was raised, and what the tracker itself does, at length.
+        itself: What the tracker itself does with the same point when it is given by hand, in a few words that are the
+            same from run to run (:mod:`fidelity.answers`).
+    """
 
     tag: str
     step: int
     kind: str
     reason: str
+    itself: str = NOT_ASKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +145,41 @@ def joined(*parts: Received) -> Received:
 def with_histograms(received: Received, histograms: Iterable[ReceivedHistogram]) -> Received:
     """Return ``received`` with further histograms behind its own."""
     return replace(received, histograms=(*received.histograms, *histograms))
+
+
+def tracker_itself(received: Received, missing: Iterable[Any]) -> dict[str, str]:
+    """Return by name what the tracker itself does with each missing point that was refused; many alike are counted.
+
+    Args:
+        received: What came back, with what was refused.
+        missing: Sent points that did not come back.
+    """
+    answers = {(item.tag, item.step): item.itself for item in received.refused}
+    found = [(point, answers[point.tag, point.step]) for point in missing if (point.tag, point.step) in answers]
+    if len(found) <= FEW_ITEMS:
+        return {item_name(point): answer for point, answer in found}
+    counted: dict[str, str] = {}
+    for (kind, answer), number in Counter((_KINDS[point.capability], answer) for point, answer in found).items():
+        name = f"{number} {kind}"
+        while name in counted:
+            name = name.replace(" ", " other ", 1)
+        counted[name] = answer
+    return counted
+
+
+def lost_items(received: Received, missing: Iterable[Any]) -> dict[str, list[str]]:
+    """Return, as ``missing``, the names of what did not arrive and was not refused; nothing where there is none.
+
+    Args:
+        received: What came back, with what was refused.
+        missing: Sent points that did not come back.
+    """
+    refused = {(item.tag, item.step) for item in received.refused}
+    names = [item_name(point) for point in missing if (point.tag, point.step) not in refused]
+    return {"missing": names} if names else {}
+
+
+_KINDS = {"scalar": "scalars", "raw_histogram": "histograms", "text_manifest": "texts"}
 
 
 def _step(value: object) -> int | None:

@@ -74,6 +74,7 @@ class Options:
         histogram_wire: A form of the TensorBoard sink's histograms, None for its default.
         scalar_form: A form of the TensorBoard sink's scalars, None for its default.
         environment: A name for the environment that is measured, to be noted in the result.
+        resume: Whether the routes beside the controls continue a run; if not, they have no row for it.
     """
 
     routes: Sequence[str] = ROUTE_IDS
@@ -82,6 +83,7 @@ class Options:
     histogram_wire: str | None = None
     scalar_form: str | None = None
     environment: str | None = None
+    resume: bool = True
 
 
 def build_points(
@@ -218,11 +220,13 @@ def _steps(
     for run in runs:
         progress(route.id, "sending" if run == MAIN else "sending, writer first")
         send(run, place / run)
-    progress(route.id, "sending, continued")
-    send_resume(route, place, send)
+    resumed = options.resume or route.id in CONTROL_ROUTES
+    if resumed:
+        progress(route.id, "sending, continued")
+        send_resume(route, place, send)
     progress(route.id, "reading back")
     group.run(
-        ["measure", *common, "--place", str(place)],
+        ["measure", *common, "--place", str(place), *([] if resumed else ["--no-resume"])],
         output=place / OUTPUT,
         timeout=options.timeout,
         cwd=place,

@@ -41,7 +41,9 @@ def terminal_table(result: Result, *, controls: bool = False) -> Table:
     from rich.text import Text
 
     routes = shown_routes(result, controls=controls)
-    table = Table(title=_title(result), caption=_caption(result), caption_justify="left", title_justify="left")
+    table = Table(
+        title=Text(_title(result)), caption=Text(_caption(result)), caption_justify="left", title_justify="left"
+    )
     table.add_column("row")
     table.add_column("grid")
     for route in routes:

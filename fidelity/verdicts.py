@@ -158,7 +158,15 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     ),
     "text": _GONE + _UNCHANGED,
     "nonfinite": _GONE + _UNCHANGED,
-    "precision": _GONE + _VALUES,
+    "precision": (
+        *_GONE,
+        Rule(
+            REFUSED,
+            lambda n: n["refused"] > 0 and n["arrived"] + n["refused"] == n["sent"] and n["value_error"] == 0,
+            "some raised when they were sent, the others arrived with the bits that were sent",
+        ),
+        *_VALUES,
+    ),
     "large-steps": _GONE + _UNCHANGED,
     "tags": _GONE + _UNCHANGED,
     "delivered": (

@@ -27,24 +27,27 @@ from .console import measure, show, timeout_option
 @timeout_option
 def version(tracker: str, output: Path, environment: str | None, timeout: float) -> int:
     """Measure the routes of one TRACKER at the version that is installed, with the committed points."""
-    from .files import write_text
     from .fixture import load_fixture
+    from .output import prepare_files, write_texts
     from .results import dump_results
     from .run import Options
     from .trackers import routes_of
 
     options = Options(routes=routes_of(tracker), timeout=timeout, environment=environment)
+    prepare_files(output)
     measurement = measure(load_fixture(), options)
     if measurement is None:
         return 2
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(output, dump_results(measurement.result))
+    write_texts({output: dump_results(measurement.result)})
     show(measurement)
     return measurement.exit_code
 
 
 @click.command(
-    epilog="""Examples:
+    epilog="""Exit codes: 0 merged, 2 merged and written without the files that could not be read (each is named), 3 no
+file could be read, or usage.
+
+Examples:
 
     torchlens-conformance fidelity merge fidelity-output/versions/*.json
 
@@ -68,25 +71,23 @@ def merge(files: tuple[Path, ...], output: Path | None, fresh: bool) -> int:
     `tox --result-json` wrote (it says why an installation failed) and what `fidelity matrix` wrote.
     """
     from .console import console, relative
-    from .files import write_text
-    from .output import DEFAULT_FOLDER, project_root
+    from .output import DEFAULT_FOLDER, prepare_files, project_root, write_texts
     from .versions.columns import MEASURED
     from .versions.inputs import read_inputs
     from .versions.merge import merge_columns
     from .versions.page import terminal_tables, versions_page
-    from .versions.store import dump_columns
+    from .versions.store import dump_columns, load_columns
 
     root = project_root(Path.cwd()) if output is None else None
     folder = output or DEFAULT_FOLDER
     results = root / "fidelity" / "results" / "versions.json" if root else folder / "versions.json"
-    renewed = [results] if root and not fresh and results.is_file() else []
-    columns, expected = read_inputs([*renewed, *files])
-    merged = merge_columns(columns, expected=expected)
     page = root / "docs" / "fidelity-versions.md" if root else folder / "fidelity-versions.md"
-    for path, text in ((results, dump_columns(merged)), (page, versions_page(merged))):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)
-    for table in terminal_tables(merged):
+    renewed = load_columns(results) if root and not fresh and results.is_file() else []
+    inputs = read_inputs(files)
+    prepare_files(results, page)
+    merged = merge_columns([*renewed, *inputs.columns], expected=inputs.expected)
+    write_texts({results: dump_columns(merged), page: versions_page(merged)})
+    for table in terminal_tables(merged, page=relative(page)):
         console().print(table)
     measured = [c for c in merged if c["status"] == MEASURED]
     versions = {(c["tracker"], c["version"]) for c in measured}
@@ -95,10 +96,12 @@ def merge(files: tuple[Path, ...], output: Path | None, fresh: bool) -> int:
         f"not be measured, {sum(bool(c['stale']) for c in merged)} are stale."
     )
     click.echo(f"Wrote {relative(results)} and {relative(page)}.")
-    return 0
+    for path, refusal in inputs.refused.items():
+        click.echo(f"NOT MERGED {path}: {refusal}", err=True)
+    return 2 if inputs.refused else 0
 
 
-@click.command(epilog="Example: torchlens-conformance fidelity changes wandb 0.28.2 0.31.0")
+@click.command(epilog="Example: torchlens-conformance fidelity changes wandb 0.19.11 0.28.2 --numbers")
 @click.argument("tracker")
 @click.argument("old")
 @click.argument("new")
@@ -108,41 +111,52 @@ def merge(files: tuple[Path, ...], output: Path | None, fresh: bool) -> int:
     metavar="FILE",
     help="A merged table of versions. Default: the committed one.",
 )
-def changes(tracker: str, old: str, new: str, table: Path | None) -> int:
+@click.option("--numbers", is_flag=True, help="Show the numbers behind each sentence as well.")
+def changes(tracker: str, old: str, new: str, table: Path | None, numbers: bool) -> int:
     """Print what changed for a user of TRACKER between two measured versions; exit 1 when something did."""
-    from .versions.changes import version_changes
+    from .versions.changes import version_step
     from .versions.columns import measured_versions
     from .versions.store import COMMITTED, load_columns
+    from .versions.told import told
 
     columns = load_columns(table or COMMITTED)
-    found = version_changes(columns, tracker, old, new)
-    for change in found:
-        click.echo(str(change))
+    step = version_step(columns, tracker, old, new)
+    for change in told(step.changes):
+        click.echo(change.sentence)
+        for line in change.numbers if numbers else ():
+            click.echo(click.style(f"    {line}", dim=True))
+    if not step.changes:
+        click.echo(f"Nothing changed for a user of {tracker} between {old} and {new} ({', '.join(step.shared)}).")
+    for remark in step.remarks():
+        click.echo(remark)
     between = [v for v in measured_versions(columns, tracker) if v not in (old, new)]
-    if not found:
-        click.echo(f"Nothing changed for a user of {tracker} between {old} and {new}.")
     if between:
         click.echo(f"Other measured versions: {', '.join(between)}.")
-    return 1 if found else 0
+    return 1 if step.changes else 0
 
 
 @click.command(epilog="Example: torchlens-conformance fidelity compare mine/measured.json theirs/measured.json")
 @click.argument("one", type=click.Path(path_type=Path, dir_okay=False), metavar="A")
 @click.argument("other", type=click.Path(path_type=Path, dir_okay=False), metavar="B")
 def compare(one: Path, other: Path) -> int:
-    """Compare two measured files cell by cell; exit 1 when a cell differs, refuse when other points were sent."""
+    """Compare two measured files cell by cell; exit 1 when a cell differs.
+
+    Files that sent other points, that share no measured cell of a tracker, or that are void are refused.
+    """
     from .results import load_results
-    from .versions.changes import compare_results
+    from .versions.compare import compare_results
+    from .versions.significant import cell_count
 
     results = [load_results(path) for path in (one, other)]
-    found, remarks = compare_results(*results)
-    for remark in remarks:
+    found = compare_results(*results, names=(str(one), str(other)))
+    for remark in found.remarks:
         click.echo(remark)
-    for change in found:
+    for change in found.changes:
         click.echo(f"DIFFERS {change}")
-    if not found:
-        click.echo(f"Every cell that both have is the same (points {results[0]['tensors']['sent_digest'][:16]}).")
-    return 1 if found else 0
+    if not found.changes:
+        points = results[0]["tensors"]["sent_digest"][:16]
+        click.echo(f"Every cell that both have measured is the same ({cell_count(found.cells)}, points {points}).")
+    return 1 if found.changes else 0
 
 
 @click.command(epilog="Example: torchlens-conformance fidelity matrix > matrix.json")

@@ -44,10 +44,10 @@ def measure_wires(data: SentData, *, timeout: float, progress: Callable[[str, st
     forms: list[dict[str, Any]] = []
     incomplete: list[str] = []
     for wire in HISTOGRAM_WIRES:
-        options = Options(routes=WIRE_ROUTES, timeout=timeout, histogram_wire=wire)
+        options = Options(routes=WIRE_ROUTES, timeout=timeout, histogram_wire=wire, resume=False)
         forms.append(_form("histogram", wire, data, options, progress, incomplete))
     for scalar in SCALAR_FORMS:
-        options = Options(routes=WIRE_ROUTES, timeout=timeout, scalar_form=scalar)
+        options = Options(routes=WIRE_ROUTES, timeout=timeout, scalar_form=scalar, resume=False)
         forms.append(_form("scalar", scalar, data, options, progress, incomplete))
     return {
         "schema": "torchlens-conformance.wires.v1",

@@ -85,7 +85,7 @@ def measure_route(arguments: argparse.Namespace) -> None:
             measure_writer_first(writer_first_points(), first, stored_tag=route.stored_tag),
         ]
         try:
-            cells.append(resume_cell(route, arguments.place, _received))
+            cells += [] if arguments.no_resume else [resume_cell(route, arguments.place, _received)]
         except ResumeUnmeasured as reason:
             unmeasured[RESUME_ROW] = without_paths(str(reason), arguments.place)
     from .pictures import picture_data
@@ -168,6 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sub.add_argument("--route")
         sub.add_argument("--run", default=MAIN)
         sub.add_argument("--way", type=int, default=0)
+        sub.add_argument("--no-resume", action="store_true")
         sub.add_argument("--place", type=Path)
         sub.add_argument("--provenance")
         sub.add_argument("--checkpoint", type=Path)

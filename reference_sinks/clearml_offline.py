@@ -29,12 +29,13 @@ def offline_environment(place: Path) -> Mapping[str, str]:
     }
 
 
-def start_offline_task(name: str, *, tensorboard: bool = False) -> Any:
-    """Start an offline task that captures nothing by itself.
+def start_offline_task(name: str, *, tensorboard: bool = False, **continuing: Any) -> Any:
+    """Start an offline task that captures nothing by itself, or continue one.
 
     Args:
         name: The task's name.
         tensorboard: Whether it captures what TensorBoard's writers write.
+        continuing: Arguments of ``Task.init`` that say which task is continued, and how; none starts a new one.
     """
     from clearml import Task
 
@@ -46,5 +47,5 @@ def start_offline_task(name: str, *, tensorboard: bool = False) -> Any:
         auto_connect_frameworks={"tensorboard": tensorboard, **dict.fromkeys(FRAMEWORKS, False)},
         auto_resource_monitoring=False,
         auto_connect_streams=False,
-        reuse_last_task_id=False,
+        **(continuing or {"reuse_last_task_id": False}),
     )

@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -52,17 +53,25 @@ def import_comet() -> Any:
         sys.excepthook = hook
 
 
-def start_offline_experiment(place: Path) -> Any:
+def start_offline_experiment(place: Path, *, continued: str | None = None) -> Any:
     """Start an OfflineExperiment whose archive and whose temporary folder both lie in ``place``.
 
     Every automatic logging is off. Whoever calls it ends the experiment. Raises ``tracker_sink_unavailable`` and what
     Comet raises. Clause: COMET-1.
+
+    Args:
+        place: An existing folder.
+        continued: The key of an experiment to go on with, as an ExistingOfflineExperiment; None starts a new one.
     """
     comet = import_comet()
+    kind = comet.OfflineExperiment if continued is None else comet.ExistingOfflineExperiment
+    # A new experiment takes every monitor, some in its **kwargs; one that is continued knows a part of them.
+    known = signature(kind).parameters
+    settings: dict[str, Any] = {name: False for name in MONITORS_OFF if {name, "kwargs"} & known.keys()}
+    if continued is not None:
+        settings["experiment_key"] = continued
     with _temporary_files_in(place):
-        return comet.OfflineExperiment(
-            offline_directory=str(place), display_summary_level=0, **dict.fromkeys(MONITORS_OFF, False)
-        )
+        return kind(offline_directory=str(place), display_summary_level=0, **settings)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from math import copysign, isinf
 from types import ModuleType
 from typing import Any
 
-from torchlens_conformance.protocol import HistogramPoint, Refusal, RelayState, ScalarPoint, TextPoint
+from torchlens_conformance.protocol import LARGEST_STEP, HistogramPoint, Refusal, RelayState, ScalarPoint, TextPoint
 
 from .encodable import require_encodable_text
 from .jsonl_rows import encode_histogram
@@ -18,7 +18,7 @@ from .mlflow_layout import HISTOGRAM, TEXT, file_name, parse_path, require_artif
 from .packages import require_package
 from .sink_state import SinkState
 
-_CLIENT_METHODS = ("get_run", "log_batch", "log_artifacts", "list_artifacts")
+_CLIENT_METHODS = ("get_run", "get_metric_history", "log_batch", "log_artifacts", "list_artifacts")
 
 
 class MLflowSink:
@@ -35,9 +35,10 @@ class MLflowSink:
     - Steps are exact, and may fall or repeat.
 
     MLflow keeps two numbers of one tag, step, value and millisecond as one. So the sink gives each number of a series a
-    later millisecond than the one before it: all are kept, and in order. Two sinks that are open on one run at once
-    know nothing of each other: the same number within one millisecond is kept once, and a file replaces one of its
-    name.
+    later millisecond than the one before it, those included that the run held before: all are kept, and the sink's own
+    in order. For that the history of a series is asked for once, and only when the run was given numbers of it before,
+    at this step or a later one. Two sinks that are open on one run at once know nothing of each other: the same number
+    within one millisecond is kept once, and a file replaces one of its name.
 
     Points are gathered, since a call of MLflow costs 10 ms and more. They are in the store
 
@@ -72,7 +73,8 @@ class MLflowSink:
             run_id = _run_of(module) if run_id is None else run_id
             client = _asked(module.MlflowClient, "client")
         self._client, self._run_id = client, _require_named_run(client, run_id)
-        self._require_active()
+        # Of each series that is there: the largest step, until its history was asked for.
+        self._found_steps = _largest_steps(self._require_active())
         # Where nothing is, nothing can be replaced; else each tag's folder is looked at once.
         self._found_files = bool(_asked(lambda: client.list_artifacts(run_id), "client"))
         self._lock = threading.Lock()
@@ -93,9 +95,7 @@ class MLflowSink:
         value = storable_number(point)
         with self._lock:
             self._turn_to(point.step)
-            moment = max(time.time_ns() // 1_000_000, self._times.get(point.tag, -1) + 1)
-            self._times[point.tag] = moment
-            self._batch.add_metric(point.tag, value, moment, point.step)
+            self._batch.add_metric(point.tag, value, self._later_moment(point), point.step)
             self._count()
 
     def emit_histogram(self, point: HistogramPoint) -> None:
@@ -148,14 +148,24 @@ class MLflowSink:
         if not self._state.closed:
             self.flush()
         run = _asked(lambda: self._client.get_run(self._run_id), "run_id")
-        # The public mapping has values only; MLflow keeps the metric of the largest step for each name.
-        return max((metric.step for metric in getattr(run.data, "_metric_objs", ())), default=None)
+        return max((metric.step for metric in _latest(run)), default=None)
 
-    def _require_active(self) -> None:
+    def _later_moment(self, point: ScalarPoint) -> int:
+        """Return a millisecond that no number of the series has, at the point's step or at one that this sink wrote."""
+        before = self._times.get(point.tag, -1)
+        if point.step <= self._found_steps.get(point.tag, -1):
+            history = self._attempt(lambda: self._client.get_metric_history(self._run_id, point.tag), 1)
+            before = max([before, *(metric.timestamp for metric in history)])
+            del self._found_steps[point.tag]
+        moment = self._times[point.tag] = max(time.time_ns() // 1_000_000, before + 1)
+        return moment
+
+    def _require_active(self) -> Any:
         run = _asked(lambda: self._client.get_run(self._run_id), "run_id")
         if run.info.lifecycle_stage != "active":
             # MLflow takes artifacts of a deleted run without a word, and refuses its metrics.
             raise _settings_refusal("run_id", f"The run {self._run_id} is deleted.", "Restore it, or start another.")
+        return run
 
     def _emit_file(self, point: HistogramPoint | TextPoint, kind: str, encoded: Callable[[], bytes]) -> None:
         self._state.require_usable()
@@ -230,6 +240,16 @@ class MLflowSink:
                 points=points,
                 error=type(error).__name__,
             ) from error
+
+
+def _latest(run: Any) -> Iterable[Any]:
+    """Return the metric of the largest step for each name; the public mapping has values only."""
+    found: Iterable[Any] = getattr(run.data, "_metric_objs", ())
+    return found
+
+
+def _largest_steps(run: Any) -> dict[str, int]:
+    return {**dict.fromkeys(run.data.metrics, LARGEST_STEP), **{metric.key: metric.step for metric in _latest(run)}}
 
 
 def storable_number(point: ScalarPoint) -> float:

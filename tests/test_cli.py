@@ -17,7 +17,7 @@ def _call(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     "arguments",
     [(), ("--help",), ("spec", "--help"), ("fidelity", "--help")]
-    + [("fidelity", command, "--help") for command in ("run", "check", "table", "wires")],
+    + [("fidelity", command, "--help") for command in ("run", "check", "table", "wires", "extra")],
 )
 def test_every_command_explains_itself_with_an_example(arguments: tuple[str, ...]) -> None:
     """--help names what a command does, and how it is called."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torchlens_conformance.protocol import Point, Refusal, ScalarPoint
 
+from ..answers import raised_answer, stored_answer
 from ..received import Received, Refused, from_result
+from .asked import answered, hearing
 from .base import Route, emit_each, refusal_of
 from .clearml_resume import NO_OFFSET, SERVERS_OFFSET, resume_of
 
@@ -53,7 +56,8 @@ def send_to_started(points: Sequence[Point], place: Path, *, start: Callable[[Pa
     except Refusal as refusal:
         scalars = [point for point in points if isinstance(point, ScalarPoint)]
         said = _report_all(task, scalars, session=task.get_offline_mode_folder())
-        return [_with_word(refusal_of(point, refusal), said) for point in points if point.capability in WORDS]
+        refused = [refusal_of(point, refusal) for point in points if point.capability in WORDS]
+        return _answered(refused, said)
     return _emit(points, sink, task)
 
 
@@ -78,33 +82,32 @@ def _with_clearmls_word(refused: Sequence[Refused], asked: Sequence[ScalarPoint]
     from reference_sinks.clearml_offline import start_offline_task
 
     os.environ["CLEARML_CACHE_DIR"] = str(place / "asked" / "cache")
-    said = _report_all(start_offline_task("asked"), asked, session=place / "asked" / "cache")
-    return [_with_word(item, said) for item in refused]
+    return _answered(refused, _report_all(start_offline_task("asked"), asked, session=place / "asked" / "cache"))
 
 
-def _with_word(item: Refused, said: Mapping[tuple[str, int], str]) -> Refused:
-    word = said.get((item.tag, item.step), "our sink alone")
-    return Refused(item.tag, item.step, item.kind, f"{word}; ours: {item.reason}")
+def _answered(refused: Iterable[Refused], said: Mapping[tuple[str, int], str]) -> list[Refused]:
+    answers = [(item, said.get((item.tag, item.step))) for item in refused]
+    return [item if answer is None else answered(item, "ClearML", answer) for item, answer in answers]
 
 
 def _report_all(task: Any, asked: Sequence[ScalarPoint], *, session: Path) -> dict[tuple[str, int], str]:
     """Report the numbers by hand, close the task, and say by (tag, step) what became of each."""
     from reference_sinks.readers import read_clearml
 
-    said = {}
+    said, warned = {}, {}
     for index, point in enumerate(asked):
-        try:
-            task.get_logger().report_scalar("asked", str(index), point.value, point.step)
-        except Exception as error:
-            said[point.tag, point.step] = f"ClearML itself: {type(error).__name__}: {error}"
+        with hearing("clearml") as heard:
+            try:
+                task.get_logger().report_scalar("asked", str(index), point.value, point.step)
+            except Exception as error:
+                said[point.tag, point.step] = raised_answer(error)
+        warned[index] = heard.anything
     task.close()
     stored = {p.tag: p for p in read_clearml(session) if isinstance(p, ScalarPoint)}
     for index, point in enumerate(asked):
         found = stored.get(f"asked/{index}")
-        if found is not None and found.step == point.step:
-            said[point.tag, point.step] = f"ClearML itself stores {found.value!r} for {point.value!r}"
-        elif found is not None:
-            said[point.tag, point.step] = f"ClearML itself stores it at step {found.step} instead of {point.step}"
+        kept = None if found is None else replace(found, tag=point.tag)
+        said.setdefault((point.tag, point.step), stored_answer(point, kept, warned=warned[index]))
     return said
 
 

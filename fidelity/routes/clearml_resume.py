@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reference_sinks.clearml_offline import FRAMEWORKS, start_offline_task
+from reference_sinks.clearml_offline import start_offline_task
 from reference_sinks.readers import ReadResult
 
 from ..probes import RESUME_STEPS
@@ -23,6 +23,7 @@ NO_OFFSET, SERVERS_OFFSET = 0, RESUME_STEPS[0][-1] + 1
 """The offset that leaves steps alone, and the one that a server would give to the run that is measured."""
 
 _DEFAULT = "continue_last_task=<task id>"
+_NAME = "continued"
 
 
 def resume_of(
@@ -42,7 +43,7 @@ def resume_of(
     """
 
     def start(place: Path) -> Any:
-        task = start_offline_task("continued", tensorboard=tensorboard)
+        task = start_offline_task(_NAME, tensorboard=tensorboard)
         keep_run_id(place, task.id)
         return task
 
@@ -55,23 +56,10 @@ def resume_of(
 
 
 def _continue_task(place: Path, *, tensorboard: bool, how: dict[str, Any]) -> Any:
-    from clearml import Task
-
-    Task.set_offline(True)
     run_id = begun_run_id(place)
     # An id alone says both which task and that it is continued.
     arguments = {**how, "reuse_last_task_id": run_id} if how else {"continue_last_task": run_id}
-    task = continue_run(
-        lambda: Task.init(
-            project_name="conformance",
-            task_name="continued",
-            auto_connect_arg_parser=False,
-            auto_connect_frameworks={"tensorboard": tensorboard, **dict.fromkeys(FRAMEWORKS, False)},
-            auto_resource_monitoring=False,
-            auto_connect_streams=False,
-            **arguments,
-        )
-    )
+    task = continue_run(lambda: start_offline_task(_NAME, tensorboard=tensorboard, **arguments))
     if task.id != run_id:
         offset = task.get_initial_iteration()
         task.close()

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
 from itertools import pairwise
 from math import log2
 from pathlib import Path
 from typing import Any
 
 from reference_sinks import CometSink
-from reference_sinks.comet_offline import MONITORS_OFF, QUIET, import_comet, start_offline_experiment
+from reference_sinks.comet_offline import QUIET, import_comet, start_offline_experiment
 from torchlens_conformance.protocol import HistogramPoint, Point, ScalarPoint
 
+from ..answers import stored_answer
 from ..received import Received, ReceivedHistogram, Refused, from_result, joined
+from .asked import answered, hearing
 from .base import Route, emit_each
 from .resuming import Resume, Way, begun_run_id, continue_run, keep_run_id
 
@@ -50,17 +51,8 @@ def begin(points: Sequence[Point], place: Path) -> list[Refused]:
 
 def go_on(points: Sequence[Point], place: Path) -> list[Refused]:
     """Continue the experiment, which offline is an archive of its own under the same key, and log the points."""
-    experiment = continue_run(lambda: _existing_experiment(place / _STORE, begun_run_id(place)))
-    return _log(points, experiment)
-
-
-def _existing_experiment(store: Path, key: str) -> Any:
-    comet = import_comet()
-    known = signature(comet.ExistingOfflineExperiment).parameters
-    quiet = {name: False for name in MONITORS_OFF if name in known}
-    return comet.ExistingOfflineExperiment(
-        experiment_key=key, offline_directory=str(store), display_summary_level=0, **quiet
-    )
+    run_id = begun_run_id(place)
+    return _log(points, continue_run(lambda: start_offline_experiment(place / _STORE, continued=run_id)))
 
 
 def _log(points: Sequence[Point], experiment: Any) -> list[Refused]:
@@ -142,25 +134,19 @@ def _with_comets_word(refused: Sequence[Refused], points: Sequence[Point], place
     if not any(asked):
         return list(refused)
     experiment = start_offline_experiment(place)
-    for point in asked:
-        if point is not None:
+    warned = {}
+    for point in filter(None, asked):
+        with hearing("comet_ml") as heard:
             experiment.log_metric(point.tag, point.value, step=point.step)
+        warned[point.tag, point.step] = heard.anything
     experiment.end()
     found = {(p.step, repr(p.value)): p for p in read_comet(place) if isinstance(p, ScalarPoint)}
-    return [
-        item if point is None else _told(item, point, found.get((point.step, repr(point.value))))
-        for item, point in zip(refused, asked)
-    ]
 
+    def answer(point: ScalarPoint) -> str:
+        stored = found.get((point.step, repr(point.value)))
+        return stored_answer(point, stored, warned=warned[point.tag, point.step])
 
-def _told(item: Refused, sent: ScalarPoint, stored: ScalarPoint | None) -> Refused:
-    if stored is None:
-        word = "Comet itself stores nothing"
-    elif stored == sent:
-        word = "our sink alone, Comet stores it unchanged"
-    else:
-        word = f"Comet itself stores it under the name {stored.tag[:20]!r}...{stored.tag[-20:]!r}"
-    return Refused(item.tag, item.step, item.kind, f"{word}: {item.reason}")
+    return [item if point is None else answered(item, "Comet", answer(point)) for item, point in zip(refused, asked)]
 
 
 _RESUME = Resume(begin, (Way(_WAY, go_on),), read_continued)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from torchlens_conformance.protocol import Point, ScalarPoint
-from torchlens_conformance.protocol.compare import same_value
 
+from ..answers import raised_answer, stored_answer
 from ..received import Received, Refused, from_result
+from .asked import answered, hearing
 from .base import Route, emit_each
 from .resuming import Resume, Way, begun_run_id, continue_run, keep_run_id
 
@@ -93,16 +94,13 @@ def _with_mlflows_word(item: Refused, point: ScalarPoint | None, client: Any, ru
     if point is None:
         return item
     try:
-        client.log_metric(run_id, point.tag, point.value, step=point.step)
-        stored = [found.value for found in client.get_metric_history(run_id, point.tag) if found.step == point.step]
+        with hearing("mlflow") as heard:
+            client.log_metric(run_id, point.tag, point.value, step=point.step)
+        history = client.get_metric_history(run_id, point.tag)
     except Exception as error:
-        word = f"MLflow itself: {type(error).__name__}: {error}"
-    else:
-        if any(same_value(point.value, value) for value in stored):
-            word = f"our sink alone, MLflow stores it unchanged: {item.reason}"
-        else:
-            word = f"MLflow itself takes it and gives back {', '.join(map(repr, stored)) or 'nothing'}"
-    return Refused(item.tag, item.step, item.kind, word)
+        return answered(item, "MLflow", raised_answer(error), at_length=f"{type(error).__name__}: {error}")
+    stored = next((ScalarPoint(point.tag, found.step, found.value) for found in history[-1:]), None)
+    return answered(item, "MLflow", stored_answer(point, stored, warned=heard.anything))
 
 
 _RESUME = Resume(begin, (Way(_WAY, go_on),), read)

@@ -9,7 +9,9 @@ from typing import Any
 
 from torchlens_conformance.protocol import HistogramPoint, Point
 
+from ..answers import TAKES, raised_answer
 from ..received import Received, Refused, from_result, joined
+from .asked import answered
 from .base import Route, emit_each
 from .resuming import Resume, Way, begun_run_id, continue_run, keep_run_id
 
@@ -139,8 +141,8 @@ def _with_wandbs_word(item: Refused, point: HistogramPoint | None) -> Refused:
     try:
         wandb.Histogram(np_histogram=(list(point.counts), list(point.edges)))
     except Exception as error:
-        return Refused(item.tag, item.step, item.kind, f"wandb itself: {type(error).__name__}: {error}")
-    return Refused(item.tag, item.step, item.kind, f"our sink alone, wandb takes it: {item.reason}")
+        return answered(item, "wandb", raised_answer(error), at_length=f"{type(error).__name__}: {error}")
+    return answered(item, "wandb", TAKES)
 
 
 ROUTE = Route(

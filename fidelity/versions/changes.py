@@ -1,13 +1,13 @@
-"""What changed between two versions of a tracker, and between two measured files, cell by cell (FID-3)."""
+"""What changed between two versions of a tracker, cell by cell (FID-3)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from torchlens_conformance.protocol import Refusal
 
-from ..results import Result
 from .columns import MEASURED, Column, cells_of, measured_versions, version_key
 from .significant import Cell, CellChange, cell_changes
 
@@ -17,16 +17,58 @@ def route_changes(before: Mapping[str, Sequence[Cell]], after: Mapping[str, Sequ
     return [change for route in after if route in before for change in cell_changes(route, before[route], after[route])]
 
 
-def version_changes(columns: Sequence[Column], tracker: str, old: str, new: str) -> list[CellChange]:
+@dataclass(frozen=True, slots=True)
+class VersionStep:
+    """From one measured version of a tracker to another.
+
+    Args:
+        old: The older version.
+        new: The newer version.
+        changes: The changed cells of the routes that both have measured.
+        shared: The routes that both have measured.
+        alone: Routes that one version has measured, each with the version that has not.
+    """
+
+    old: str
+    new: str
+    changes: Sequence[CellChange]
+    shared: Sequence[str]
+    alone: Mapping[str, str]
+
+    def remarks(self) -> list[str]:
+        """Say which routes could not be compared."""
+        return [
+            f"{route} could not be compared: it is not measured in {version}." for route, version in self.alone.items()
+        ]
+
+
+def version_step(columns: Sequence[Column], tracker: str, old: str, new: str) -> VersionStep:
     """Return what changed for a user of ``tracker`` between two measured versions.
 
-    Raises ``fidelity_tracker_unknown`` and ``fidelity_version_unmeasured``, which name what is measured.
+    Raises ``fidelity_tracker_unknown`` and ``fidelity_version_unmeasured``, which name what is measured, and
+    ``fidelity_not_comparable`` when no route was measured in both.
     """
-    return route_changes(*(measured_cells(columns, tracker, version) for version in (old, new)))
+    step = _step(old, new, *(measured_cells(columns, tracker, version) for version in (old, new)))
+    if not step.shared:
+        raise Refusal(
+            "fidelity_not_comparable",
+            f"No route of {tracker} is measured in both {old} and {new}.",
+            remedy="Name another version, or measure again what could not be measured.",
+            unmeasured=dict(step.alone),
+        )
+    return step
+
+
+def _step(old: str, new: str, before: Mapping[str, Sequence[Cell]], after: Mapping[str, Sequence[Cell]]) -> VersionStep:
+    shared = [route for route in after if route in before]
+    alone = {
+        route: new if route in before else old for route in dict.fromkeys([*before, *after]) if route not in shared
+    }
+    return VersionStep(old, new, route_changes(before, after), shared, alone)
 
 
 def measured_cells(columns: Sequence[Column], tracker: str, version: str) -> dict[str, Sequence[Cell]]:
-    """Return the cells of a version by route. Raises as :func:`version_changes` does."""
+    """Return the cells of a version by route. Raises as :func:`version_step` does."""
     known = sorted({column["tracker"] for column in columns})
     if tracker not in known:
         raise Refusal(
@@ -61,37 +103,11 @@ def neighbours(versions: Iterable[str], version: str) -> tuple[str | None, str |
     return (below[-1] if below else None, above[0] if above else None)
 
 
-def history(columns: Sequence[Column], tracker: str) -> list[tuple[str, str, list[CellChange]]]:
-    """Return (older, newer, changes) for each two measured versions of ``tracker`` that follow each other."""
+def history(columns: Sequence[Column], tracker: str) -> list[VersionStep]:
+    """Return the step between each two measured versions of ``tracker`` that follow each other."""
     cells: dict[str, dict[str, Sequence[Cell]]] = {}
     for column in columns:
         if column["tracker"] == tracker and column["status"] == MEASURED:
             cells.setdefault(column["version"], {})[column["route"]] = column["cells"]
     versions = sorted(cells, key=version_key)
-    return [(old, new, route_changes(cells[old], cells[new])) for old, new in pairwise(versions)]
-
-
-def compare_results(one: Result, other: Result) -> tuple[list[CellChange], list[str]]:
-    """Return the changed cells of two measured files, and remarks on what cannot be compared.
-
-    Raises ``fidelity_not_comparable`` when the two did not send the same points. Clause: FID-6.
-    """
-    digests = [result["tensors"]["sent_digest"] for result in (one, other)]
-    if digests[0] != digests[1]:
-        raise Refusal(
-            "fidelity_not_comparable",
-            "The two files did not send the same points.",
-            remedy="Measure both with the committed points (`fidelity version`), or from the same source "
-            "(`fidelity run`).",
-            sent_digests=digests,
-        )
-    routes = [{route["id"]: route for route in result["routes"]} for result in (one, other)]
-    every = dict.fromkeys([*routes[0], *routes[1]])
-    remarks = [f"{name} is in one file only" for name in every if not all(name in found for found in routes)]
-    remarks += [
-        f"{name}: {before['version']} against {after['version']}"
-        for name, before, after in ((name, routes[0][name], routes[1].get(name)) for name in routes[0])
-        if after is not None and before["version"] != after["version"]
-    ]
-    cells = [{name: route["rows"] for name, route in found.items()} for found in routes]
-    return route_changes(cells[0], cells[1]), remarks
+    return [_step(old, new, cells[old], cells[new]) for old, new in pairwise(versions)]

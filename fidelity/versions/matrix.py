@@ -129,5 +129,8 @@ def _unreadable(reason: str) -> Refusal:
 
 
 def read_jobs(document: Mapping[str, Any]) -> Sequence[MatrixJob]:
-    """Return the jobs of a document that :func:`jobs_json` wrote."""
-    return [MatrixJob(**job) for job in document["include"]]
+    """Return the jobs of a document that :func:`jobs_json` wrote. Raises ``KeyError`` and ``TypeError`` for others."""
+    jobs = [MatrixJob(**job) for job in document["include"]]
+    if not all(isinstance(text, str) for job in jobs for text in asdict(job).values()):
+        raise TypeError("environment, tracker and version of a job are texts")
+    return jobs

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..losses import in_markdown
 from .changes import history
 from .columns import MEASURED, Column, digest_of
 from .merge import STALE_DAYS
 from .significant import FEW_STEPS, cell_count
+from .told import told
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 STALE_MARK = "⌛"
 """Stands in a cell that is stale."""
+
+TERMINAL_VERSIONS = 8
+"""A terminal shows so many of the newest versions of a route; more can be neither read nor drawn quickly."""
 
 _UNMEASURED = "not measured"
 
@@ -35,20 +40,27 @@ def versions_page(columns: Sequence[Column]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def terminal_tables(columns: Sequence[Column]) -> list[Table]:
-    """Return a table for each route, for :mod:`rich`."""
+def terminal_tables(columns: Sequence[Column], *, page: str) -> list[Table]:
+    """Return a table for each route, for :mod:`rich`, with the newest versions.
+
+    Args:
+        columns: The merged columns.
+        page: Where the page with every version lies, to be named where versions are left out.
+    """
     from rich.table import Table
     from rich.text import Text
 
     tables = []
     for tracker in _trackers(columns):
         for route in _routes(columns, tracker):
-            shown = [c for c in columns if c["route"] == route]
-            table = Table(
-                title=shown[0]["title"], title_justify="left", caption=_reasons(shown), caption_justify="left"
-            )
+            every = [c for c in columns if c["route"] == route]
+            shown = every[-TERMINAL_VERSIONS:]
+            left_out = f"{len(every) - len(shown)} older versions stand in {page}." if len(every) > len(shown) else ""
+            # As texts, since brackets in a line of a tracker are no markup.
+            title, caption = Text(shown[0]["title"]), Text("\n".join(filter(None, (left_out, _reasons(shown)))))
+            table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
             for name in ("row", "grid", *(c["version"] for c in shown)):
-                table.add_column(name)
+                table.add_column(Text(name))
             for key, row in _rows(shown):
                 table.add_row(key[0], key[1] or "", *(Text(text, style=style) for text, style in row))
             tables.append(table)
@@ -88,8 +100,9 @@ def _about(columns: Sequence[Column]) -> str:
         f"measured version to its left. {STALE_MARK} marks a stale cell: one that was measured more than {STALE_DAYS} "
         "days before the newest, or with other points, another version of this kit or older code of the route. Where "
         "a version could not be measured, the reason stands below the table. How the versions were chosen, and how "
-        "to repeat the measurement: [pins](pins.md). In the lists of changes *many* says that one sent step arrived at "
-        f"more than {FEW_STEPS} different ones, since every event got a row of its own."
+        "to repeat the measurement: [pins](pins.md). A change is told in words first, then by the numbers behind it, "
+        f"in which *many* says that one sent step arrived at more than {FEW_STEPS} different ones, since every event "
+        "got a row of its own."
     )
 
 
@@ -127,12 +140,12 @@ def _safe(line: str) -> str:
 
 def _changes(columns: Sequence[Column], tracker: str) -> str:
     lines = []
-    for old, new, changes in history(columns, tracker):
-        if not changes:
-            lines.append(f"- **{old} to {new}**: nothing.")
-            continue
-        lines.append(f"- **{old} to {new}**: {cell_count(len(changes))}.")
-        lines += [f"  - {change}" for change in changes]
+    for step in history(columns, tracker):
+        found = f"{cell_count(len(step.changes))}." if step.changes else "nothing." if step.shared else "unknown."
+        lines.append(" ".join([f"- **{step.old} to {step.new}**: {found}", *step.remarks()]))
+        for change in told(step.changes):
+            lines.append(f"  - {in_markdown(change.sentence)}")
+            lines += [f"    - {in_markdown(numbers)}" for numbers in change.numbers]
     return "\n".join(lines) if lines else "Only one version is measured."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from torchlens_conformance.protocol import encode_value
@@ -40,6 +40,8 @@ class CellChange:
         before: The old word.
         after: The new word.
         numbers: The significant numbers that differ: name to (old, new); None where one side has none.
+        old: The old cell, or None.
+        new: The new cell, or None.
     """
 
     route: str
@@ -48,12 +50,18 @@ class CellChange:
     before: str
     after: str
     numbers: Mapping[str, tuple[Any, Any]]
+    old: Cell | None = field(default=None, repr=False, compare=False)
+    new: Cell | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
-        place = f"{self.route}, {self.row}{f' ({self.grid})' if self.grid else ''}"
+        return f"{self.route}, {self.row}{f' ({self.grid})' if self.grid else ''}: {self.difference}"
+
+    @property
+    def difference(self) -> str:
+        """The words and numbers that differ, without the place."""
         words = self.before if self.before == self.after else f"{self.before} -> {self.after}"
-        shown = ", ".join(f"{name} {_short(old)} -> {_short(new)}" for name, (old, new) in self.numbers.items())
-        return f"{place}: {words}{f'; {shown}' if shown and ABSENT not in (self.before, self.after) else ''}"
+        shown = ", ".join(f"{name} {short(old)} -> {short(new)}" for name, (old, new) in self.numbers.items())
+        return f"{words}{f'; {shown}' if shown and ABSENT not in (self.before, self.after) else ''}"
 
 
 def significant(numbers: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +92,7 @@ def cell_changes(route: str, before: Iterable[Cell], after: Iterable[Cell]) -> l
         words = [ABSENT if cell is None else str(cell["verdict"]) for cell in (first, second)]
         numbers = _number_changes(first, second)
         if words[0] != words[1] or numbers:
-            changes.append(CellChange(route, *key, words[0], words[1], numbers))
+            changes.append(CellChange(route, *key, words[0], words[1], numbers, first, second))
     return changes
 
 
@@ -98,15 +106,27 @@ def result_digest(cells: Mapping[str, Sequence[Cell]]) -> str:
 
     Dates, machines, versions and evidence are not in it: two versions that do the same have the same digest.
     """
-    document = {
-        route: [[cell["id"], cell["grid"], cell["verdict"], significant(cell["numbers"])] for cell in found]
-        for route, found in cells.items()
-    }
-    text = json.dumps(encode_value(document), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    routes = [f"{json.dumps(route)}:[{','.join(map(_digested, found))}]" for route, found in sorted(cells.items())]
+    return hashlib.sha256(f"{{{','.join(routes)}}}".encode()).hexdigest()
+
+
+def _digested(cell: Cell) -> str:
+    facts = [cell["id"], cell["grid"], cell["verdict"], significant(cell["numbers"])]
+    return plain_json(facts, sort_keys=True, separators=(",", ":"))
+
+
+def plain_json(value: Any, **options: Any) -> str:
+    """Return a value of decoded JSON as standard JSON again; the quick way, unless something has to be encoded."""
+    try:
+        text = json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        text = ""
+    return text if text and '"$' not in text else json.dumps(encode_value(value), **options)
 
 
 def _number_changes(first: Cell | None, second: Cell | None) -> dict[str, tuple[Any, Any]]:
+    if first is not None and second is not None and first["numbers"] == second["numbers"]:
+        return {}
     old, new = (significant(cell["numbers"]) if cell else {} for cell in (first, second))
     changed = {name: (old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])}
     return {name: pair for name, pair in changed.items() if not _same(*pair)}
@@ -118,6 +138,8 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def _cut(value: Any) -> Any:
+    if value is None or isinstance(value, (int, str)):
+        return value
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS - 1}e}")
     if isinstance(value, Mapping):
@@ -127,6 +149,7 @@ def _cut(value: Any) -> Any:
     return value
 
 
-def _short(value: Any, *, most: int = 120) -> str:
+def short(value: Any, *, most: int = 120) -> str:
+    """Return a number or a mapping of numbers as a text of bounded length."""
     text = f"{value:g}" if isinstance(value, float) else json.dumps(encode_value(value), ensure_ascii=False)
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from reference_sinks.packages import require_package
-from torchlens_conformance.protocol import Refusal, decode_value, encode_value
+from torchlens_conformance.protocol import Refusal, decode_value
 
 from ..results import SCHEMA as MEASURED_SCHEMA
 from ..results import results_schema
 from .columns import Column, columns_of
+from .significant import plain_json
 
 SCHEMA = "torchlens-conformance.fidelity-versions.v1"
 """The name and version of the format."""
@@ -59,18 +61,28 @@ def load_columns(path: Path = COMMITTED, *, validate: bool = True) -> list[Colum
         name = document.get("schema") if isinstance(document, dict) else None
         if name not in (SCHEMA, MEASURED_SCHEMA):
             raise ValueError(f"its schema is {name!r}")
+        if "\\ud" in text.lower():
+            # Half a pair of surrogates can be read, but never be written again.
+            json.dumps(document, ensure_ascii=False).encode()
         if validate:
             _validate(document, name)
-        # Only a key that starts with "$" says that something is encoded; most files have none.
-        decoded: dict[str, Any] = decode_value(document) if '"$' in text else document
-        return list(decoded["columns"]) if name == SCHEMA else columns_of(decoded)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        columns = list(document["columns"]) if name == SCHEMA else columns_of(document)
+        # Only a key that starts with "$" says that something is encoded; what a column leaves out needs no decoding.
+        return [_checked(decode_value(column) if '"$' in text else column) for column in columns]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Refusal(
             "fidelity_result_invalid",
             f"This is no table of versions and no file of measured results: {error}.",
             remedy="Make one with `torchlens-conformance fidelity version` or `fidelity merge`.",
             path=str(path),
         ) from error
+
+
+def _checked(column: Column) -> Column:
+    """The column, whose date is a day of the calendar (a schema lets 31 November pass). Raises ``ValueError``."""
+    if column["date"] is not None:
+        date.fromisoformat(column["date"])
+    return column
 
 
 _KNOWN_SHAPES: dict[str, set[object]] = {}
@@ -95,7 +107,7 @@ def _thinned(document: Any, listed: str, inner: str, seen: set[object]) -> Any:
         for part in document[listed]:
             cells: list[Any] = []
             for cell in part[inner]:
-                shape = tuple((key, _shape(value)) for key, value in sorted(cell.items()))
+                shape = tuple((key, _shape(value)) for key, value in cell.items())
                 if shape not in seen or not cells:
                     seen.add(shape)
                     cells.append(cell)
@@ -108,10 +120,10 @@ def _thinned(document: Any, listed: str, inner: str, seen: set[object]) -> Any:
 def _shape(value: Any) -> object:
     """What a schema can tell about a value of a cell: words as they are, numbers and lists by the kinds they hold."""
     if isinstance(value, dict):
-        return tuple(sorted((key, type(item).__name__) for key, item in value.items()))
+        return tuple((key, type(item)) for key, item in value.items())
     if isinstance(value, list):
-        return frozenset(type(item).__name__ for item in value)
-    return (type(value).__name__, value)
+        return frozenset(map(type, value))
+    return type(value), value
 
 
 @lru_cache(maxsize=2)
@@ -121,4 +133,4 @@ def _validator(name: str) -> Any:
 
 
 def _line(value: Any) -> str:
-    return json.dumps(encode_value(value), ensure_ascii=False)
+    return plain_json(value, ensure_ascii=False)

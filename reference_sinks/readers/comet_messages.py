@@ -130,11 +130,12 @@ class MessagePlacer:
         elif type(value) not in (int, float):
             self._leave(where, "a metric whose value is no number", payload)
         else:
+            # Comet cuts the name alone, and to this very length; a shorter one that ends so was given like that.
+            if len(name) == LONGEST_NAME and name.endswith(_CUT):
+                self._notes[f"names that Comet cut at {LONGEST_NAME} characters"] += 1
             if isinstance(context, str):
                 name = f"{context}_{name}"
                 self._notes["metrics of a context, whose name Comet puts before theirs"] += 1
-            if name.endswith(_CUT):
-                self._notes[f"names that Comet cut at {LONGEST_NAME} characters"] += 1
             self._points.append(ScalarPoint(name, step, value))
 
     def _upload(self, payload: Mapping[str, Any], where: str) -> None:

@@ -20,7 +20,7 @@ import torchlens_conformance.trackers as trk  # noqa: E402
 from reference_sinks.readers import read_tensorboard  # noqa: E402
 from torchlens_conformance.callbacks import HFTrainerWatchCallback  # noqa: E402
 
-__all__ = ["LEAVES", "STEPS", "TrainerCallback", "logged", "quiet", "series", "torch", "total_norm", "train"]
+__all__ = ["LEAVES", "STEPS", "Trainer", "TrainerCallback", "logged", "quiet", "series", "torch", "total_norm", "train"]
 
 BATCHES, WINDOW, EPOCHS = 7, 2, 2
 STEPS = EPOCHS * 4
@@ -61,7 +61,13 @@ class Oracle(torch.optim.SGD):
 
 
 def train(
-    folder: Path, callbacks: list[Any], *, resume: Any = None, scaler: Any = None, **arguments: Any
+    folder: Path,
+    callbacks: list[Any],
+    *,
+    resume: Any = None,
+    scaler: Any = None,
+    kind: type[Trainer] = Trainer,
+    **arguments: Any,
 ) -> tuple[Trainer, Oracle]:
     """Train with a window of two batches, seven batches an epoch, two epochs.
 
@@ -84,7 +90,7 @@ def train(
         "seed": 1,
         **arguments,
     }
-    trainer = Trainer(
+    trainer = kind(
         model=model,
         args=TrainingArguments(**settings),
         train_dataset=rows(2 * BATCHES),

@@ -23,6 +23,7 @@ __all__ = [
     "BATCHES",
     "Adversarial",
     "Automatic",
+    "Critic",
     "Sparing",
     "events",
     "fit",
@@ -106,6 +107,23 @@ class Adversarial(pl.LightningModule):
         return [torch.optim.SGD(part.parameters(), lr=0.1) for part in (self.g, self.d)]
 
 
+class Critic(Adversarial):
+    """The classic loop of a WGAN: D steps in every batch, and G when ``(batch_idx + 1) % period == 0``."""
+
+    def __init__(self, period: int) -> None:
+        super().__init__()
+        self.period = period
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """Step D, and G in its turn."""
+        g, d = self.optimizers()
+        for optimizer, due in ((d, True), (g, (batch_idx + 1) % self.period == 0)):
+            if due:
+                optimizer.zero_grad()
+                self.manual_backward(self.d(self.g(batch[0])).square().mean())
+                optimizer.step()
+
+
 class Sparing(pl.LightningModule):
     """Manual optimization with one optimizer, which steps in every second batch, the odd ones or the even ones."""
 
@@ -134,8 +152,10 @@ def loader(batches: int = BATCHES) -> Any:
     return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data), batch_size=2)
 
 
-def fit(folder: Path, module: Any, callbacks: list[Any], *, checkpoint: Any = None, **arguments: Any) -> pl.Trainer:
-    """Fit for two epochs on the CPU."""
+def fit(
+    folder: Path, module: Any, callbacks: list[Any], *, checkpoint: Any = None, batches: int = BATCHES, **arguments: Any
+) -> pl.Trainer:
+    """Fit for two epochs of so many batches on the CPU."""
     settings: dict[str, Any] = {
         "max_epochs": 2,
         "accelerator": "cpu",
@@ -149,7 +169,7 @@ def fit(folder: Path, module: Any, callbacks: list[Any], *, checkpoint: Any = No
         **arguments,
     }
     trainer = pl.Trainer(callbacks=callbacks, **settings)
-    trainer.fit(module, loader(), loader(2), ckpt_path=checkpoint)
+    trainer.fit(module, loader(batches), loader(2), ckpt_path=checkpoint)
     return trainer
 
 

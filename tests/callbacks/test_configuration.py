@@ -73,6 +73,17 @@ def test_the_cadence_follows_logging_then_the_length(logging: Any, length: Any, 
         ("TORCHLENS_WATCH_SIGNALS", ""),
         ("TORCHLENS_WATCH_SIGNALS", "gradients,,updates"),
         ("TORCHLENS_WATCH_SELECT", " , "),
+        ("TORCHLENS_WATCH_EVERY", ""),
+        ("TORCHLENS_WATCH_EVERY", "9" * 5000),
+        ("TORCHLENS_WATCH_EVERY", "0" * 5000),
+        ("TORCHLENS_WATCH_EVERY", str(2**63)),
+        ("TORCHLENS_WATCH_HIST_EVERY", "9" * 5000),
+        ("TORCHLENS_WATCH_HIST_EVERY", str(2**63)),
+        ("TORCHLENS_WATCH_HIST_EVERY", "null"),
+        ("TORCHLENS_WATCH_SIGNALS", "gradient"),
+        ("TORCHLENS_WATCH_SIGNALS", "GRADIENTS"),
+        ("TORCHLENS_WATCH_SIGNALS", "gradients;updates"),
+        ("TORCHLENS_WATCH_SIGNALS", "gradients, gradients"),
     ],
 )
 def test_a_malformed_variable_is_refused_by_name(variable: str, value: str) -> None:
@@ -81,6 +92,9 @@ def test_a_malformed_variable_is_refused_by_name(variable: str, value: str) -> N
         resolve_settings(LEFT_OUT, None, environment={variable: value})
     assert caught.value.code == "watch_env_config_invalid"
     assert caught.value.fields["variable"] == variable and variable in caught.value.remedy
+    assert str(caught.value.fields["value"])[:100] == repr(value)[:100] and len(str(caught.value)) < 1000
+    if variable == "TORCHLENS_WATCH_SIGNALS":
+        assert "gradients, parameters, updates, activations, activation_grads" in caught.value.remedy
     # A malformed variable does no harm where an argument stands in its place.
     name = variable.removeprefix("TORCHLENS_WATCH_").lower()
     resolve_settings({**LEFT_OUT, name: ("gradients",) if name in ("signals", "select") else 2}, None, environment={})
@@ -96,3 +110,12 @@ def test_one_selector_of_operations_is_taken_and_shown() -> None:
         settings = resolve_settings({**LEFT_OUT, "select": given}, None, environment={})
         assert settings.select == (softmax,)
         assert "softmax" in settings.lines()[1] and settings.lines()[1].endswith("[argument]")
+
+
+@pytest.mark.parametrize("text", ["1", " 7 ", "007", str(2**63 - 1)])
+def test_numbers_of_the_environment(text: str) -> None:
+    """A positive integer up to the largest step is taken, with spaces and zeros before it (CB-2)."""
+    for name in ("every", "hist_every"):
+        settings = resolve_settings(LEFT_OUT, None, environment={f"TORCHLENS_WATCH_{name.upper()}": text})
+        assert getattr(settings, name) == int(text)
+        assert settings.environment == {f"TORCHLENS_WATCH_{name.upper()}": text}

@@ -74,3 +74,12 @@ def test_training_with_a_scaler_is_bit_identical(tmp_path: Path) -> None:
         _, optimizer = train(tmp_path, callbacks, scaler=scaler, fp16=True)
         ended.append([*optimizer.model.parameters(), torch.tensor(scaler.get_scale()), torch.get_rng_state()])
     assert all(torch.equal(one, other) for one, other in zip(*ended))
+
+
+def test_a_due_step_that_the_scaler_leaves_out_is_made_up(tmp_path: Path) -> None:
+    """When the scaler leaves out each step that is due, the one after it is sampled: never never (CB-1, AMP-8)."""
+    sink = trk.MemorySink()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=3)
+    train(tmp_path, [quiet(sink, every=4)], scaler=scaler, fp16=True)
+    # 4 and 8 are due, and skipped.
+    assert list(series(sink, "gradients/norm/body.weight")) == [1, 5]

@@ -13,6 +13,7 @@ from tests.callbacks.lightning_runs import (
     BATCHES,
     Adversarial,
     Automatic,
+    Critic,
     Sparing,
     events,
     fit,
@@ -121,3 +122,29 @@ def test_an_optimizer_that_misses_each_due_batch_is_sampled(tmp_path: Path, ever
     seldom, often = (list(series(sink, f"gradients/norm/{part}.weight")) for part in "gd")
     due = list(range(0, 2 * BATCHES, every))
     assert seldom == [step + 1 for step in due] and often == sorted([*due, *seldom])
+
+
+@pytest.mark.parametrize(("period", "every"), [(5, 5), (8, 4), (20, 5), (7, 5)])
+def test_the_generator_of_a_wgan_is_sampled(tmp_path: Path, period: int, every: int) -> None:
+    """Report 32: G steps beside a D that steps in every batch, always before a due one, and has its rows (CB-1)."""
+    sink, length = trk.MemorySink(), 100
+    callback = quiet(sink, every=every, hist_every=2 * every)
+    fit(tmp_path, fresh(Critic, period=period), [callback], batches=length, max_epochs=1, limit_val_batches=0)
+    seldom, often = (list(series(sink, f"gradients/norm/{part}.weight")) for part in "gd")
+    assert seldom[0] < 3 * period and all((step + 1) % period == 0 for step in seldom)
+    borders = [seldom[0], *seldom, length]
+    assert all(later - earlier < every + period for earlier, later in pairwise(borders))
+    assert set(range(0, length, every)) <= set(often)
+    assert len(often) <= length // every + 2 * len(seldom) + period
+    histograms = [point.step for point in sink.histograms if point.tag == "gradients/hist/g.weight"]
+    assert histograms and set(histograms) <= set(seldom)
+
+
+def test_histograms_of_an_optimizer_that_misses_each_due_batch(tmp_path: Path) -> None:
+    """Report 32: with every batch sampled histograms have a cadence of their own, which G misses as well (CB-1)."""
+    sink, length = trk.MemorySink(), 60
+    callback = quiet(sink, every=1, hist_every=5)
+    fit(tmp_path, fresh(Critic, period=5), [callback], batches=length, max_epochs=1, limit_val_batches=0)
+    assert list(series(sink, "gradients/norm/g.weight")) == list(range(4, length, 5))
+    steps = [point.step for point in sink.histograms if point.tag == "gradients/hist/g.weight"]
+    assert all(later - earlier < 10 for earlier, later in pairwise([4, *steps, length]))

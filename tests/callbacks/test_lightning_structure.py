@@ -218,3 +218,40 @@ def test_a_place_that_is_lost_later_ends_no_training(tmp_path: Path) -> None:
         module = fit([LayerProfilerCallback(tmp_path / "rows.jsonl"), Loses()], epochs=2)
     assert len([w for w in warned if isinstance(w.message, CallbackWarning)]) == 2
     assert module.trainer.global_step == 8
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        *[("every_n_epochs", value) for value in (0, -1, "a", 1.5, True, None)],
+        *[("path", value) for value in (None, 3, b"rows.jsonl", "", "a\0b")],
+        *[("run_id", value) for value in (5, "")],
+        ("input_getter", "x"),
+    ],
+)
+def test_a_bad_setting_of_the_profile_is_refused_at_once(tmp_path: Path, setting: str, value: Any) -> None:
+    """A setting that a profile could not follow refuses when the callback is made, not inside a fit (CB-3)."""
+    arguments = {"path": tmp_path / "rows.jsonl", setting: value}
+    with pytest.raises(Refusal) as caught:
+        LayerProfilerCallback(arguments.pop("path"), **arguments)
+    assert (caught.value.code, caught.value.fields["setting"]) == ("watch_settings_invalid", setting)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [*[("depth", value) for value in (-2, "x", 1.0, True, None)], ("print_fn", None), ("input_getter", 1)],
+)
+def test_a_bad_setting_of_the_summary_is_refused_at_once(setting: str, value: Any) -> None:
+    """A setting that a summary could not follow refuses when the callback is made, not inside a fit (CB-4)."""
+    with pytest.raises(Refusal) as caught:
+        SummaryCallback(**{setting: value})
+    assert (caught.value.code, caught.value.fields["setting"]) == ("watch_settings_invalid", setting)
+
+
+@pytest.mark.parametrize("depth", [-1, 0, 3])
+def test_every_depth_that_is_taken_gives_a_table(depth: int) -> None:
+    """Each depth that the constructor takes has its table (CB-4)."""
+    printed: list[str] = []
+    fit([SummaryCallback(depth=depth, print_fn=printed.append)], epochs=1)
+    assert len(printed) == 1 and "Total params" in printed[0] and ("shared" in printed[0]) == (depth != 0)

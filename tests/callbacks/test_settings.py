@@ -9,6 +9,8 @@ import pytest
 
 import torchlens_conformance.trackers as trk
 from tests.callbacks import huggingface_runs, lightning_runs
+from tests.callbacks.lightning_runs import torch
+from torchlens_conformance.callbacks.extra_forward import CallbackWarning
 from torchlens_conformance.protocol import Refusal
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -149,20 +151,128 @@ def test_only_the_kill_switch_turns_off(framework: str, tmp_path: Path, monkeypa
     assert callback.report.disabled_by and callback.report.sampled_steps == 0
 
 
+class Full(trk.MemorySink):
+    """Takes no scalar."""
+
+    def emit_scalar(self, point: Any) -> None:
+        """Raise."""
+        raise OSError("no room")
+
+
+def maker(framework: str) -> Any:
+    """Return the callback's class."""
+    return trk.HFTrainerWatchCallback if framework == "hf" else trk.LightningWatchCallback
+
+
+def test_a_run_that_gave_nothing_warns_and_returns_its_output(tmp_path: Path) -> None:
+    """When no point arrived anywhere train() returns, a warning names the sink, and the report is kept (CLOSE-2)."""
+    callback = trk.HFTrainerWatchCallback(to=Full(), print_fn=lambda line: None)
+    with pytest.warns(CallbackWarning, match="watch_close_empty") as warned:
+        trainer, _ = huggingface_runs.train(tmp_path, [callback])
+    told = [str(each.message) for each in warned if isinstance(each.message, CallbackWarning)]
+    assert len(told) == 1 and "no room" in told[0] and "callback's report" in told[0]
+    assert trainer.state.global_step == huggingface_runs.STEPS
+    assert callback.report is not None and "no room" in str(callback.report.sinks[0].failed)
+    assert callback.session is None and callback.close() is callback.report
+
+
+def test_a_fit_that_gave_nothing_reaches_its_end(tmp_path: Path) -> None:
+    """When no point arrived anywhere the callbacks after ours still hear of the end of the fit (CLOSE-2, PROT-5)."""
+    pl = lightning_runs.pl
+    heard: list[str] = []
+
+    class Last(pl.Callback):  # type: ignore[misc,name-defined]
+        def on_train_end(self, *others: Any) -> None:
+            heard.append("train")
+
+        def on_fit_end(self, *others: Any) -> None:
+            heard.append("fit")
+
+    callback = trk.LightningWatchCallback(to=Full(), print_fn=lambda line: None)
+    with pytest.warns(CallbackWarning, match="watch_close_empty"):
+        lightning_runs.fit(tmp_path, lightning_runs.fresh(lightning_runs.Automatic), [callback, Last()])
+    assert heard == ["train", "fit"]
+    assert callback.report is not None and "no room" in str(callback.report.sinks[0].failed)
+
+
 @FRAMEWORKS
-def test_a_run_that_gave_nothing_refuses_and_has_its_report(framework: str, tmp_path: Path) -> None:
-    """When no point arrived anywhere the end of training refuses, and the report says which sink failed (CLOSE-2)."""
+def test_a_print_fn_that_raises_leaves_nothing_open(framework: str, tmp_path: Path) -> None:
+    """What ``print_fn`` raises comes out of training before it begins, and no session or hook is left (CB-2)."""
+    sink = trk.MemorySink()
 
-    class Full(trk.MemorySink):  # type: ignore[misc,name-defined]
-        def emit_scalar(self, point: Any) -> None:
-            raise OSError("no room")
+    def broken(line: str) -> None:
+        raise ArithmeticError(line)
 
-    make = trk.HFTrainerWatchCallback if framework == "hf" else trk.LightningWatchCallback
-    callback = make(to=Full(), print_fn=lambda line: None)
-    with pytest.raises(Refusal) as caught:
+    callback = maker(framework)(to=sink, print_fn=broken)
+    with pytest.raises(ArithmeticError):
         if framework == "hf":
             huggingface_runs.train(tmp_path, [callback])
         else:
             lightning_runs.fit(tmp_path, lightning_runs.fresh(lightning_runs.Automatic), [callback])
-    assert caught.value.code == "watch_close_empty"
-    assert callback.report is not None and "no room" in str(callback.report.sinks[0].failed)
+    assert callback.session is None and not sink.scalars
+    # Without an open session the sink is free, and open.
+    model = torch.nn.Linear(2, 1)
+    trk.watch(model, sink, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)).close()
+
+
+@FRAMEWORKS
+@pytest.mark.parametrize("given", [None, "print", 1])
+def test_a_print_fn_that_cannot_be_called_is_refused_at_once(framework: str, given: Any) -> None:
+    """A ``print_fn`` that cannot be called refuses when the callback is made (CB-2)."""
+    with pytest.raises(Refusal) as caught:
+        maker(framework)(to=trk.MemorySink(), print_fn=given)
+    assert (caught.value.code, caught.value.fields["setting"]) == ("watch_settings_invalid", "print_fn")
+
+
+class Plain(trk.MemorySink):
+    """Carries no histograms."""
+
+    def capabilities(self) -> frozenset[str]:
+        """Return scalars alone."""
+        return frozenset({"scalar"})
+
+
+@FRAMEWORKS
+@pytest.mark.parametrize(
+    ("variable", "value", "keywords", "code"),
+    [
+        ("SIGNALS", "activations", {}, "watch_tier_inputs_missing"),
+        ("SIGNALS", "activations", {"select": "body"}, "watch_tier_inputs_missing"),
+        ("SIGNALS", "updates", {"grain": "op", "allow_forward_wrap": True}, "watch_tier_unavailable"),
+        ("HIST_EVERY", "5", {"to": Plain()}, "tracker_sink_capability_missing"),
+    ],
+)
+def test_what_the_environment_asks_for_in_vain_is_refused_at_once(
+    framework: str, variable: str, value: str, keywords: Any, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A good value that this callback cannot follow refuses when it is made, with the variable named (CB-2)."""
+    name = f"TORCHLENS_WATCH_{variable}"
+    monkeypatch.setenv(name, value)
+    with pytest.raises(Refusal) as caught:
+        maker(framework)(**{"to": trk.MemorySink(), **keywords})
+    refusal = caught.value
+    assert refusal.code == code and refusal.fields["environment"] == {name: value}
+    assert f"{name}={value!r} came from the environment: change or unset" in refusal.remedy
+
+
+def test_a_name_of_the_environment_that_the_model_lacks_is_refused_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only a model can tell refuses before the first step, with the variable named (CB-2)."""
+    monkeypatch.setenv("TORCHLENS_WATCH_SELECT", "nowhere")
+    callback = huggingface_runs.quiet(trk.MemorySink())
+    with pytest.raises(Refusal) as caught:
+        huggingface_runs.train(tmp_path, [callback])
+    assert caught.value.code == "watch_selector_matched_no_sites" and callback.session is None
+    assert caught.value.fields["environment"] == {"TORCHLENS_WATCH_SELECT": "nowhere"}
+    assert "TORCHLENS_WATCH_SELECT='nowhere'" in caught.value.remedy
+
+
+@FRAMEWORKS
+def test_words_from_an_iterator_are_taken(framework: str, tmp_path: Path) -> None:
+    """Signals and names that come from an iterator, which gives them once, are those of the run (CB-2)."""
+    sink = trk.MemorySink()
+    callback, _ = run(framework, tmp_path, sink, signals=iter(["parameters"]), select=iter(["head"]))
+    assert callback.settings.signals == ("parameters",) and callback.settings.select == ("head",)
+    watched = {point.tag.rpartition("/")[2] for point in sink.scalars if not point.tag.startswith("torchlens/")}
+    assert watched == {"head.weight", "head.bias"}

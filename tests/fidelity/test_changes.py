@@ -6,8 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from fidelity.commands import fidelity
-from fidelity.versions.changes import history, neighbours, version_changes
+from fidelity.versions.changes import history, neighbours, version_step
 from fidelity.versions.columns import MEASURED, cells_of
+from fidelity.versions.page import versions_page
 from fidelity.versions.significant import cell_changes, significant
 from fidelity.versions.store import load_columns
 from torchlens_conformance.protocol import Refusal
@@ -58,13 +59,13 @@ def test_a_cell_that_one_side_lacks_is_a_change() -> None:
 def test_an_unmeasured_version_is_refused_with_its_neighbours() -> None:
     """A version that is not measured refuses and names the nearest ones; so does a tracker that is not (FID-3)."""
     columns = [column("0.28.2"), column("0.29.0", status="crashed", detail="x"), column("0.31.0")]
-    assert version_changes(columns, "wandb", "0.28.2", "0.31.0") == []
+    assert version_step(columns, "wandb", "0.28.2", "0.31.0").changes == []
     with pytest.raises(Refusal) as caught:
-        version_changes(columns, "wandb", "0.28.2", "0.29.0")
+        version_step(columns, "wandb", "0.28.2", "0.29.0")
     assert caught.value.code == "fidelity_version_unmeasured"
     assert (caught.value.fields["below"], caught.value.fields["above"]) == ("0.28.2", "0.31.0")
     with pytest.raises(Refusal) as caught:
-        version_changes(columns, "wand", "0.28.2", "0.31.0")
+        version_step(columns, "wand", "0.28.2", "0.31.0")
     assert caught.value.code == "fidelity_tracker_unknown"
 
 
@@ -85,20 +86,57 @@ def test_neighbours_are_the_nearest_on_either_side(version: str, nearest: tuple[
 def test_the_history_walks_from_version_to_version() -> None:
     """Versions are compared with the one before, in their order (FID-3)."""
     columns = [column("0.31.0"), column("0.28.2", cell(word="rounded")), column("0.30.0")]
-    steps = [(old, new, len(changes)) for old, new, changes in history(columns, "wandb")]
+    steps = [(step.old, step.new, len(step.changes)) for step in history(columns, "wandb")]
     assert steps == [("0.28.2", "0.30.0", 1), ("0.30.0", "0.31.0", 0)]
 
 
-def test_the_command_tells_what_changed_in_the_committed_table() -> None:
-    """The command answers from the committed table and exits with 1 when something changed (FID-3)."""
-    columns = load_columns()
-    versions = [c["version"] for c in columns if c["route"] == "wandb-relay" and c["status"] == MEASURED]
-    for old, new in ((versions[0], versions[-1]), (versions[-2], versions[-1])):
-        done = CliRunner().invoke(fidelity, ["changes", "wandb", old, new], standalone_mode=False)
-        changes = version_changes(columns, "wandb", old, new)
-        assert done.return_value == int(bool(changes))
-        assert all(str(change) in done.output for change in changes)
-        assert changes or f"Nothing changed for a user of wandb between {old} and {new}." in done.output
+def test_a_route_that_one_version_lacks_is_told() -> None:
+    """What only one of two versions has measured is no change and no sameness, and is named (FID-3)."""
+    crashed = column("0.31.0", route="wandb", status="crashed", detail="x")
+    columns = [column("0.30.0"), column("0.30.0", route="wandb"), column("0.31.0"), crashed]
+    step = version_step(columns, "wandb", "0.30.0", "0.31.0")
+    assert (step.changes, step.shared) == ([], ["wandb-relay"])
+    assert step.remarks() == ["wandb could not be compared: it is not measured in 0.31.0."]
+    assert "**0.30.0 to 0.31.0**: nothing. wandb could not be compared" in versions_page(columns)
+
+
+def test_two_versions_without_a_common_route_are_refused() -> None:
+    """Two versions of which no route is measured in both are refused, not called the same (FID-3)."""
+    columns = [column("0.30.0"), column("0.31.0", route="wandb")]
+    with pytest.raises(Refusal) as caught:
+        version_step(columns, "wandb", "0.30.0", "0.31.0")
+    assert caught.value.code == "fidelity_not_comparable"
+    assert caught.value.fields["unmeasured"] == {"wandb-relay": "0.31.0", "wandb": "0.30.0"}
+    assert "**0.30.0 to 0.31.0**: unknown." in versions_page(columns)
+
+
+def test_the_command_says_what_wandbs_relay_did_to_steps() -> None:
+    """Between wandb 0.19.11 and 0.28.2 the relay's steps changed; it is told in words, once for all grids (FID-3)."""
+    done = CliRunner().invoke(fidelity, ["changes", "wandb", "0.19.11", "0.28.2"], standalone_mode=False)
+    assert done.return_value == 1
+    for place, things in (("scalar-steps", "scalars"), ("histogram-steps on every grid", "histograms")):
+        (line,) = [line for line in done.output.splitlines() if f", {place}: " in line]
+        before, now = line.split("; now: ")
+        assert before.startswith(f"wandb-relay (sync_tensorboard), {place}: before: the steps you give to {things}")
+        assert "every event gets a row of its own" in before
+        assert "100 becomes 0" in now and "own" not in now
+    assert "step_map" not in done.output and "{" not in done.output
+
+
+def test_the_numbers_behind_a_sentence_are_shown_on_demand() -> None:
+    """With --numbers the words and numbers of the table follow each sentence (FID-3)."""
+    arguments = ["changes", "wandb", "0.19.11", "0.28.2", "--numbers"]
+    done = CliRunner().invoke(fidelity, arguments, standalone_mode=False)
+    for change in version_step(load_columns(), "wandb", "0.19.11", "0.28.2").changes:
+        assert change.difference in done.output
+    assert done.output.count("every event gets a row of its own") == 2
+
+
+def test_the_command_says_when_nothing_changed() -> None:
+    """Two versions that do the same are said to, with the routes that were compared, and exit with 0 (FID-3)."""
+    done = CliRunner().invoke(fidelity, ["changes", "wandb", "0.28.2", "0.28.2"], standalone_mode=False)
+    assert done.return_value == 0
+    assert "Nothing changed for a user of wandb between 0.28.2 and 0.28.2 (wandb, wandb-relay)." in done.output
 
 
 def test_the_committed_table_holds_the_versions_of_the_matrix() -> None:

@@ -28,7 +28,7 @@ refused = route.send(points, place)
 received = replace(route.read(place), refused=tuple(refused))
 cells = measure(points, received, capabilities=route.capabilities, stored_tag=route.stored_tag)
 words = {f"{cell.row} {cell.grid or ''}".strip(): judge(cell.row, cell.numbers) for cell in cells}
-print(json.dumps({"words": words, "refused": [[item.tag, item.reason] for item in refused]}), flush=True)
+print(json.dumps({"words": words, "refused": [[item.tag, item.reason, item.itself] for item in refused]}), flush=True)
 os._exit(0)
 """
 
@@ -110,9 +110,10 @@ def test_clearml_itself_keeps_everything_but_what_is_no_number(tmp_path: Any) ->
     told = run(PROGRAM, "clearml", tmp_path)
     losses = {row: word for row, word in told["words"].items() if word not in ("exact", "preserved")}
     assert losses == {"nonfinite": "refused", "graph": "not applicable"}
-    assert [tag for tag, _ in told["refused"]] == [f"probe/nonfinite/{name}" for name in ("nan", "posinf", "neginf")]
-    for (_, reason), value in zip(told["refused"], ("nan", "inf", "-inf")):
-        assert reason.startswith(f"ClearML itself stores 0.0 for {value}; ours: Refusal: [tracker_value_unsupported]")
+    assert [tag for tag, *_ in told["refused"]] == [f"probe/nonfinite/{name}" for name in ("nan", "posinf", "neginf")]
+    for _, reason, itself in told["refused"]:
+        assert itself == "stores 0.0"
+        assert reason.startswith("ClearML itself stores 0.0; ours: Refusal: [tracker_value_unsupported]")
 
 
 @pytest.mark.trackers
@@ -123,7 +124,7 @@ def test_clearml_itself_keeps_everything_but_what_is_no_number(tmp_path: Any) ->
             "tensorboardx",
             {"scalars": "faithful (float32)", "graph": "not applicable", "precision": "rewritten", "tags": "rewritten"},
         ),
-        ("trailer", {"graph": "not applicable", "nonfinite": "dropped silently"}),
+        ("trailer", {"graph": "not applicable", "nonfinite": "dropped silently", "precision": "rounded"}),
     ],
 )
 def test_an_extra_route_is_measured(tmp_path: Any, route: str, losses: dict[str, str]) -> None:

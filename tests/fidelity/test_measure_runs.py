@@ -93,7 +93,8 @@ def test_rows_that_count_from_zero_again_overlap() -> None:
     assert (cell.numbers["overlaps"], cell.numbers["shift"]) == (3, None)
     told = losses([{"id": cell.row, "grid": None, "verdict": "rewritten", "numbers": cell.numbers}])
     assert told == [
-        "resume: points of a run that you continue arrive changed (step 101 becomes 0, on top of what was there)"
+        "resume: points of a run that you continue arrive changed (step 50 becomes 1, step 100 becomes 2, "
+        "step 101 becomes 0, step 150 becomes 1, step 200 becomes 2, on top of what was there)"
     ]
 
 

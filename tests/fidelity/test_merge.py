@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from fidelity.commands import fidelity
 from fidelity.results import dump_results
@@ -174,8 +176,26 @@ def test_every_cell_has_its_date_and_the_page_marks_changes(tmp_path: Path) -> N
     assert [c["cells"][0]["date"] for c in merged] == ["2026-11-20", "2026-11-29"]
     page = versions_page(merged)
     assert "| scalars |  | rounded 2026-11-20 | **exact** 2026-11-29 |" in page
-    assert "- **0.28.2 to 0.30.0**: 1 cell.\n  - wandb-relay, scalars: rounded -> exact" in page
-    assert len(terminal_tables(merged)) == 1
+    place = "wandb-relay (sync_tensorboard), scalars"
+    assert (
+        f"- **0.28.2 to 0.30.0**: 1 cell.\n  - {place}: before: values of scalars arrive rounded; now: kept\n" in page
+    )
+    assert "\n    - rounded -> exact\n" in page
+
+
+def test_a_terminal_shows_the_newest_versions() -> None:
+    """Of more versions than can be read the newest are shown, and the place of the others is named (FID-3)."""
+    merged = merge_columns(column(f"0.{number}.0", status="crashed", detail="see [/log]") for number in range(12))
+    (table,) = terminal_tables(merged, page="docs/page.md")
+    text = StringIO()
+    Console(file=text, width=400).print(table)
+    assert "0.11.0" in text.getvalue() and "0.4.0" in text.getvalue()
+    assert "0.3.0" not in text.getvalue()
+    assert "4 older versions stand in docs/page.md." in text.getvalue()
+    assert "0.11.0 could not be measured, crashed: see [/log]" in text.getvalue()
+    (whole,) = terminal_tables(merged[:8], page="docs/page.md")
+    assert "older" not in str(whole.caption) and len(whole.columns) == 10
+    assert all(f"| {c['version']} |" in versions_page(merged) for c in merged)
 
 
 def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
@@ -228,8 +248,8 @@ def test_files_of_all_kinds_are_merged(tmp_path: Path) -> None:
     report = {"testenvs": {"fidelity-wandb0300": {"setup": [install]}, "lint": {"setup": []}}}
     (tmp_path / "tox.json").write_text(json.dumps(report), encoding="utf-8")
     for order in itertools.permutations(sorted(tmp_path.iterdir()), 4):
-        columns, expected = read_inputs(order)
-        merged = merge_columns(columns, expected=expected)
+        inputs = read_inputs(order)
+        merged = merge_columns(inputs.columns, expected=inputs.expected)
         details = {c["version"]: c["detail"] for c in merged if c["route"] == "wandb-relay"}
         assert details == {
             "0.28.2": "",

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from fidelity.output import folder_places, prepare, project_places, project_root, write
+from fidelity.commands import fidelity
+from fidelity.output import folder_places, prepare, prepare_files, project_places, project_root, write, write_texts
 from fidelity.report import README_END, README_START, fidelity_page
 from fidelity.results import load_results
 from fidelity.run import Measurement
@@ -35,7 +37,7 @@ def _checkout(folder: Path) -> Path:
 def test_a_checkout_is_recognised_by_its_name(tmp_path: Path) -> None:
     """The project's own files are touched in the project's own checkout only."""
     assert project_root(tmp_path) is None
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "another"\n')
+    (tmp_path / "pyproject.toml").write_bytes(b'[project]\nname = "an\xffother"\n')
     assert project_places(tmp_path) is None
     assert project_root(_checkout(tmp_path)) == tmp_path
 
@@ -83,25 +85,60 @@ def test_a_full_disk_leaves_the_old_files(
     tmp_path: Path, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When a file cannot be written, the ones that stood there stay, and no partial file is left (FID-3)."""
-    import shutil
-
     places = folder_places(tmp_path)
     prepare(places)
     places.results.write_text("old results")
-    real, calls = shutil.copyfile, []
+    real, calls = Path.write_bytes, []
 
-    def full(source: Any, target: Any) -> Any:
+    def full(target: Path, content: bytes) -> int:
         calls.append(target)
         if len(calls) > 1:
             raise OSError(28, "No space left on device", str(target))
-        return real(source, target)
+        return real(target, content)
 
-    monkeypatch.setattr(shutil, "copyfile", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(Refusal) as caught:
         write(Measurement(result, {}), places)
     assert caught.value.code == "fidelity_output_invalid"
     assert places.results.read_text() == "old results"
     assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "--output"], ["wires", "--output"], ["version", "tensorboard", "--output"]]
+)
+def test_no_command_measures_for_a_place_that_cannot_be_written(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command that measures tries its place first (FID-3)."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    for name in ("fidelity.run.measure_routes", "fidelity.run.build_points", "fidelity.wires.measure_routes"):
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("something was measured"))
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    done = CliRunner().invoke(fidelity, [*command, str(tmp_path / "file" / "below")], standalone_mode=False)
+    assert isinstance(done.exception, Refusal) and done.exception.code == "fidelity_output_invalid"
+
+
+def test_a_folder_that_has_the_name_of_the_file_is_refused(tmp_path: Path) -> None:
+    """What is no file is never replaced by one, and that is known before the work (FID-3)."""
+    with pytest.raises(Refusal) as caught:
+        prepare_files(tmp_path / "new" / "x.json", tmp_path)
+    assert (caught.value.code, caught.value.fields["path"]) == ("fidelity_output_invalid", str(tmp_path))
+
+
+def test_texts_are_written_together_or_not_at_all(tmp_path: Path) -> None:
+    """When one of several texts has no place, the others stay as they were (FID-3)."""
+    old, taken = tmp_path / "old.json", tmp_path / "file" / "below.md"
+    old.write_text("old")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Refusal) as caught:
+        write_texts({old: "new", taken: "new"})
+    assert caught.value.code == "fidelity_output_invalid"
+    assert old.read_text() == "old"
+    assert not list(tmp_path.rglob("*.partial"))
+    assert write_texts({old: "new"}) == [old]
+    assert old.read_text() == "new"
 
 
 def test_the_page_shows_rows_rules_numbers_and_both_tables(result: dict[str, Any]) -> None:

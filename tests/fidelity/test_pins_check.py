@@ -14,11 +14,12 @@ import pytest
 import fidelity
 from fidelity import pins_check
 from fidelity.identity import FilesDigest
-from fidelity.pins import Pin, pinned_text, read_pins
+from fidelity.pins import Pin
 from fidelity.pins_check import CERTIFIED, CHANGED, NOT_INSTALLED, UNMEASURED, WITH_LOSSES, check_pins
 from fidelity.versions.columns import Column, digest_of
 from fidelity.versions.merge import merge_columns
-from fidelity.versions.store import dump_columns
+from fidelity.versions.store import SCHEMA, dump_columns
+from torchlens_conformance.cli import main
 from torchlens_conformance.protocol import Refusal
 
 from .version_examples import cell, column
@@ -92,6 +93,179 @@ def test_only_what_one_uses_counts(world: Callable[..., fidelity.PinsReport]) ->
         report = world(columns, "wandb==0.30.0\n", {"wandb": "0.30.0"}, uses=[use])
         assert list(report.trackers[0].losses) == ["wandb-relay"]
     assert _word(world(columns, "wandb==0.30.0\n", {"wandb": "0.30.0"}, uses=["run.log"])) == CERTIFIED
+
+
+_BOTH = (column("0.30.0", *_LOSSY), column("0.30.0", route="wandb"), column("3.17.2", tracker="mlflow", route="mlflow"))
+_INSTALLED = {"wandb": "0.30.0", "mlflow": "3.17.2"}
+
+
+@pytest.mark.parametrize(
+    ("trackers", "uses", "named", "remedy"),
+    [
+        ([], ["nope"], "'nope'", "mlflow, mlflow.log, run.log, sync_tensorboard, wandb, wandb-relay"),
+        (["wandb"], ["sync_tensorbord"], "'sync_tensorbord'", "run.log, sync_tensorboard, wandb, wandb-relay"),
+        (["mlflow"], ["sync_tensorboard"], "mlflow has no", "mlflow, mlflow.log"),
+        (
+            [],
+            ["typo", "sync_tensorboard"],
+            "'typo'",
+            "mlflow, mlflow.log, run.log, sync_tensorboard, wandb, wandb-relay",
+        ),
+        (["wandb"], ["sync_tensorboard", "mlflow.log"], "mlflow.log is no use of wandb", "run.log, sync_tensorboard, "),
+        (["wandb", "mlflow"], ["run.log"], "mlflow has no", "mlflow, mlflow.log"),
+        (["wandb"], [""], "''", "run.log, "),
+    ],
+)
+def test_a_use_that_says_nothing_is_refused(
+    world: Callable[..., fidelity.PinsReport], trackers: list[str], uses: list[str], named: str, remedy: str
+) -> None:
+    """A use that is unknown, or none of a named tracker's, is refused with the names there are (FID-3, PROT-9)."""
+    with pytest.raises(Refusal) as caught:
+        world([*_BOTH], "", _INSTALLED, trackers=trackers, uses=uses)
+    assert caught.value.code == "fidelity_route_unknown"
+    assert named in caught.value.message
+    assert caught.value.remedy.startswith(f"Use one of {remedy}")
+
+
+def test_every_named_use_counts(world: Callable[..., fidelity.PinsReport]) -> None:
+    """Uses of several trackers are all looked at, each for its own tracker (FID-3)."""
+    report = world([*_BOTH], "", _INSTALLED, uses=["sync_tensorboard", "mlflow"])
+    assert [(status.tracker, status.word) for status in report.trackers] == [
+        ("mlflow", CERTIFIED),
+        ("wandb", WITH_LOSSES),
+    ]
+    assert world([*_BOTH], "", _INSTALLED, trackers=["wandb"], uses=["run.log"]).trackers[0].losses == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--use", "nope"],
+        ["--tracker", "wandb", "--use", "sync_tensorbord"],
+        ["--tracker", "mlflow", "--use", "sync_tensorboard"],
+        ["--use", "typo", "--use", "sync_tensorboard"],
+        ["--tracker", "comet"],
+        ["--tracker", ""],
+    ],
+)
+def test_the_command_refuses_names_that_are_none(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The committed table refuses unknown uses and trackers with exit code 3, and prints no report (PROT-9)."""
+    monkeypatch.setattr(sys, "argv", ["torchlens-conformance", "fidelity", "pins", "check", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (3, "")
+    assert "Remedy: Use one of " in printed.err
+
+
+@pytest.mark.parametrize("name", ["comet-ml", "Comet_ML", "comet.ml", "comet_ml"])
+def test_names_of_trackers_are_compared_as_pep_503_says(world: Callable[..., fidelity.PinsReport], name: str) -> None:
+    """Capitals, hyphens, underscores and dots make no other tracker, neither in --tracker nor in the pins (FID-3)."""
+    columns = [column("3.58.8", tracker="comet_ml", route="comet")]
+    report = world(columns, f"{name}==3.58.8\n", {"comet_ml": "3.58.8"}, trackers=[name])
+    assert report.format() == "comet_ml 3.58.8: certified"
+
+
+@pytest.mark.parametrize("name", ["comet", "nope", ""])
+def test_an_unknown_tracker_is_refused(world: Callable[..., fidelity.PinsReport], name: str) -> None:
+    """A name that is no tracker is refused with those there are; it is not called missing (PROT-9)."""
+    with pytest.raises(Refusal) as caught:
+        world([*_BOTH], "", _INSTALLED, trackers=["wandb", name])
+    assert caught.value.code == "fidelity_tracker_unknown"
+    assert caught.value.remedy == "Use one of mlflow, wandb."
+
+
+def test_pins_that_contradict_each_other_are_refused(world: Callable[..., fidelity.PinsReport]) -> None:
+    """Two versions, or two results, of one tracker are refused with their lines; the last does not win (FID-3)."""
+    digests = [f"  # result sha256:{letter * 64}" for letter in "ab"]
+    for second in (f"WandB==0.31.0{digests[0]}", f"wandb==0.30{digests[1]}"):
+        with pytest.raises(Refusal) as caught:
+            world([column("0.30.0")], f"wandb==0.30.0{digests[0]}\n\n{second}\n", {"wandb": "0.30.0"})
+        assert caught.value.code == "fidelity_pins_invalid"
+        assert "(lines 1, 3)" in caught.value.message
+    same = world([column("0.30.0")], "wandb==0.30.0\nWandB==0.30\n", {"wandb": "0.30.0"})
+    assert _word(same) == CERTIFIED
+    other = "wandb==0.30.0\nwandb==0.31.0 ; sys_platform == 'nowhere'\n"
+    assert world([column("0.30.0")], other, {"wandb": "0.30.0"}).trackers[0].notes == []
+
+
+@pytest.mark.parametrize(
+    ("pins", "note"),
+    [
+        ("numpy==2\nwandb>=0.19,<1\n", "It is not pinned exactly: line 2 says wandb<1,>=0.19."),
+        ("wandb\n", "It is not pinned exactly: line 1 says wandb."),
+        ("wandb==0.30.*\n", "It is not pinned exactly: line 1 says wandb==0.30.*."),
+        ("wandb @ https://user:secret@example.org/wandb.whl\n", "It is not pinned exactly: line 1 says wandb @ ...."),
+        (
+            "wandb==0.30.0; sys_platform == 'nowhere'",
+            "It is not pinned on this machine: the marker of line 1 does not hold.",
+        ),
+        ("\n-r base.txt\n", "It is not pinned; the file named in line 2 is not read."),
+        ("", "It is not pinned."),
+    ],
+)
+def test_what_stands_in_place_of_a_pin_is_told(world: Callable[..., fidelity.PinsReport], pins: str, note: str) -> None:
+    """A range, a bare name, an address, a marker for other machines and another file are no pins, and said (FID-3)."""
+    (status,) = world([column("0.30.0")], pins, {"wandb": "0.30.0"}).trackers
+    assert (status.pinned, list(status.notes)) == (None, [note])
+
+
+def test_a_route_that_could_not_be_measured_is_not_certified(world: Callable[..., fidelity.PinsReport]) -> None:
+    """A crashed route beside a good one makes the version unmeasured for who uses it, with the reason (FID-3)."""
+    crashed = column("0.30.0", route="wandb", status="crashed", detail="exit code 1")
+    columns = [column("0.30.0"), crashed, column("0.28.2", route="wandb"), column("0.29.0")]
+    report = world(columns, "wandb==0.30.0", {"wandb": "0.30.0"})
+    assert (_word(report), report.exit_code) == (UNMEASURED, 1)
+    assert report.trackers[0].notes == ["wandb could not be measured, crashed: exit code 1"]
+    assert _word(world(columns, "wandb==0.30.0", {"wandb": "0.30.0"}, uses=["sync_tensorboard"])) == CERTIFIED
+    (status,) = world(columns, "wandb==0.30.0", {"wandb": "0.30.0"}, uses=["run.log"]).trackers
+    assert (status.word, status.below, status.above) == (UNMEASURED, "0.28.2", None)
+
+
+def test_a_row_that_was_left_out_is_told_and_certifies_nothing(world: Callable[..., fidelity.PinsReport]) -> None:
+    """A measured route with a row that was not measured names it; without losses it is unmeasured still (FID-3)."""
+    left_out = cell("resume", word="not measured")
+    for cells, word in (((cell(),), UNMEASURED), (_LOSSY, WITH_LOSSES)):
+        (status,) = world([column("0.30.0", *cells, left_out)], "wandb==0.30.0", {"wandb": "0.30.0"}).trackers
+        assert status.word == word
+        assert status.notes == ["wandb-relay: resume was not measured."]
+        assert not any("resume" in line for line in status.losses.get("wandb-relay", ()))
+
+
+def _broken_tables() -> dict[str, object]:
+    good = column("0.31.0")
+    broken = {
+        "date": "yesterday",
+        "version": 5,
+        "environment": None,
+        "package": {},
+        "cells": [{}],
+        "moment": None,
+        "tracker": None,
+        "stale": None,
+    }
+    return {
+        "[{}]": [{}],
+        "[1]": [1],
+        "a text": "abc",
+        "without a route": [{key: value for key, value in good.items() if key != "route"}],
+        "no date": [{**good, "date": None}],
+        **{key: [{**good, key: value}] for key, value in broken.items()},
+    }
+
+
+@pytest.mark.parametrize("fault", _broken_tables())
+def test_a_broken_table_is_refused(world: Callable[..., fidelity.PinsReport], fault: str, tmp_path: Path) -> None:
+    """A further table is validated against its schema, whatever is wrong in it (FID-2, PROT-9)."""
+    pytest.importorskip("jsonschema")
+    table = tmp_path / "theirs.json"
+    table.write_text(json.dumps({"schema": SCHEMA, "columns": _broken_tables()[fault]}), encoding="utf-8")
+    with pytest.raises(Refusal) as caught:
+        world([column("0.30.0")], "", {"wandb": "0.30.0"}, tables=[table])
+    assert caught.value.code == "fidelity_result_invalid"
+    assert caught.value.fields["path"] == str(table)
 
 
 def test_an_unmeasured_version_names_its_neighbours(world: Callable[..., fidelity.PinsReport]) -> None:
@@ -200,45 +374,6 @@ def test_the_check_is_quick_and_imports_no_tracker(tmp_path: Path) -> None:
     loaded, trackers = done.stdout.split("\n")[:2]
     assert loaded == "[]"
     assert int(trackers) >= 3
-
-
-def test_a_pins_file_is_any_constraints_file(tmp_path: Path) -> None:
-    """Lines that pin no exact version are passed over, markers and comments are understood (FID-3)."""
-    path = tmp_path / "constraints.txt"
-    path.write_text(
-        "# ours\nnumpy>=2\nwandb==0.30.0 ; python_version > '3.9'\ncomet_ml==3.58.8  # pinned by ops\n"
-        f"clearml==2.1.12  # result sha256:{'a' * 64}\n",
-        encoding="utf-8",
-    )
-    assert read_pins(path) == [
-        Pin("wandb", "0.30.0"),
-        Pin("comet_ml", "3.58.8"),
-        Pin("clearml", "2.1.12", "a" * 64),
-    ]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["# format: torchlens-conformance.pins.v9\n", "wandb==0.30.0  # result sha256:12\n", "wandb==1 # result x\n"],
-)
-def test_a_later_or_broken_pins_file_is_refused(text: str, tmp_path: Path) -> None:
-    """A format that is not ours and a digest that is none are refused by name (FID-3)."""
-    path = tmp_path / "pins.txt"
-    path.write_text(text, encoding="utf-8")
-    for broken in (path, tmp_path / "absent.txt"):
-        with pytest.raises(Refusal) as caught:
-            read_pins(broken)
-        assert caught.value.code == "fidelity_pins_invalid"
-
-
-def test_renewing_a_pin_leaves_the_rest_of_the_file_alone() -> None:
-    """Only the lines of the given pins change; a new one goes behind the trackers (FID-3)."""
-    text = "# [trackers] ours\nwandb==0.30.0\n\n# [tools]\nruff==1\n"
-    new = pinned_text(text, [Pin("wandb", "0.31.0", "b" * 64), Pin("mlflow", "3.17.2")])
-    assert new == (
-        f"# [trackers] ours\nwandb==0.31.0  # result sha256:{'b' * 64}\nmlflow==3.17.2\n\n# [tools]\nruff==1\n"
-    )
-    assert pinned_text("", [Pin("wandb", "1")]) == "wandb==1\n"
 
 
 def _as_installed(version: str, place: Path) -> dict[str, object]:

@@ -82,11 +82,16 @@ def test_report_24_a_continued_task_is_refused_and_what_clearml_does_is_told(tmp
     cell = _cell("clearml", tmp_path)
     assert judge(cell.row, cell.numbers) == "refused"
     assert (cell.numbers["before"], cell.numbers["after"]) == ([4, 4], [0, 4])
-    assert "tracker_step_shifted" in cell.evidence[0] and "at step 102 instead of 101" in cell.evidence[0]
+    assert "ClearML itself stores step 102; ours: Refusal: [tracker_step_shifted]" in cell.evidence[0]
+    histogram = {"histogram at step 200": "not asked"}
+    moved = {f"step {step}": f"stores step {step + 1}" for step in (101, 150, 200)}
+    assert cell.numbers["itself"] == moved | histogram
     variants = cell.numbers["variants"]
     assert judge(cell.row, variants[NO_OFFSET]) == "preserved" and variants[NO_OFFSET]["step_map"] == KEPT
     assert judge(cell.row, variants[SERVERS]) == "refused"
-    assert any(line.startswith(SERVERS) and "at step 202 instead of 101" in line for line in cell.evidence)
+    further = {f"step {step}": f"stores step {step + 101}" for step in (101, 150, 200)}
+    assert variants[SERVERS]["itself"] == further | histogram
+    assert any(line.startswith(SERVERS) and "stores step 202" in line for line in cell.evidence)
     assert "offline-" not in str(cell.evidence)
 
 
@@ -221,6 +226,26 @@ def test_a_store_that_cannot_be_read_is_not_measured(tmp_path: Path) -> None:
     resume = replace(_resume(lambda points, place: []), read=unreadable)
     with pytest.raises(ResumeUnmeasured, match="reading back: ValueError: two runs"):
         _send_here(resume, tmp_path)
+
+
+@pytest.mark.trackers
+def test_a_run_that_asks_for_no_continuing_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The routes continue no run and have no row for it; the controls do as always (FID-7, FID-8)."""
+    pytest.importorskip("tensorboard")
+    real, ran = ProcessGroup.run, []
+
+    def run(self: ProcessGroup, arguments: Sequence[str], **settings: Any) -> None:
+        ran.append(arguments)
+        real(self, arguments, **settings)
+
+    monkeypatch.setattr(ProcessGroup, "run", run)
+    data = SentData(tuple(small_data()), Provenance("seeded", "a small stimulus", 1), "0" * 64)
+    options = Options(routes=("tensorboard",), jobs=2, resume=False)
+    result = measure_routes(data, options, replayed=True).result
+    resumed = {route["id"]: any(row["id"] == "resume" for row in route["rows"]) for route in result["routes"]}
+    assert resumed == {"tensorboard": False, "jsonl": True, "sabotage": True}
+    assert not any(BEFORE in arguments and "tensorboard" in arguments for arguments in ran)
+    assert result["incomplete"] == []
 
 
 def test_a_failed_resume_run_leaves_the_other_cells(monkeypatch: pytest.MonkeyPatch) -> None:

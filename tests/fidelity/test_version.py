@@ -16,6 +16,7 @@ from fidelity.verdicts import judge
 from fidelity.versions.columns import columns_of
 from fidelity.versions.store import load_columns
 from fidelity.worker import without_paths
+from torchlens_conformance.protocol import Refusal
 
 
 @pytest.mark.trackers
@@ -41,6 +42,17 @@ def test_a_version_is_measured_under_its_own_name(tmp_path: Path) -> None:
         "altered": [],
     }
     assert len(column["code"]) == 64
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is measured when the file could not be written afterwards (FID-3)."""
+    monkeypatch.setattr("fidelity.version_commands.measure", lambda *_, **__: pytest.fail("something was measured"))
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    command = ["version", "tensorboard", "--output", str(tmp_path / "file" / "x.json")]
+    done = CliRunner().invoke(fidelity, command, standalone_mode=False)
+    assert isinstance(done.exception, Refusal) and done.exception.code == "fidelity_output_invalid"
 
 
 def test_every_committed_word_follows_from_its_numbers() -> None:

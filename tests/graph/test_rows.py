@@ -100,6 +100,22 @@ def test_a_row_that_names_nothing_is_told() -> None:
     assert nodes_of_rows(ir, tags) == {**dict.fromkeys(tags[:3]), "gradients/norm/weight": "weight"}
 
 
+@pytest.mark.parametrize("name", [None, "weight"])
+def test_a_tag_that_is_no_row_names_nothing(name: str | None) -> None:
+    """A family alone, a kind that does not exist, and a tag without parts have no node; other tags stay out (TAG-1)."""
+    ir = build_graph_ir(record_forward(nn.Linear(4, 4), torch.ones(2, 4)))
+    tags = [
+        "gradients",
+        "gradients/norm",
+        "gradients/",
+        "nonfinite",
+        "nonfinite/foo/weight",
+        "nonfinite/loss_nan/weight",
+    ]
+    assert nodes_of_rows(ir, [*tags, "", "/", "loss", "loss/weight"], name=name) == dict.fromkeys(tags)
+    assert nodes_of_rows(GraphIR((), "", ()), ["activations/mean/_root"]) == {"activations/mean/_root": None}
+
+
 def test_rows_of_op_grain_name_their_operation() -> None:
     """Series of single operations, and of their facets, name the operation in a graph of the same forward (GRAPH-1)."""
     make, args, kwargs = LARGE["gpt2"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import nan
 from pathlib import Path
 
@@ -55,26 +58,62 @@ def test_a_number_that_repeats_is_kept(run: Run) -> None:
     assert run.rows("alone") == [(1, 0.5)]
 
 
-def test_a_store_that_cannot_be_opened_refuses_at_attach(tmp_path: Path) -> None:
-    """Report 31: a store that MLflow does not open, a file store in newer versions, refuses with a remedy (PROT-9)."""
-    uri = f"{'file' if mlflow.__version__ >= '3' else 'nothing-known'}://{tmp_path}/mlruns"
+@contextmanager
+def tracking(uri: str) -> Iterator[None]:
+    """Let MLflow's module use a store, and none of ours afterwards."""
     mlflow.set_tracking_uri(uri)
     try:
-        refusal = refused(MLflowSink, run_id="0" * 32)
+        yield
     finally:
         mlflow.set_tracking_uri(None)
+
+
+def test_a_store_that_cannot_be_opened_refuses_at_attach(run: Run, tmp_path: Path) -> None:
+    """Report 31: a store that MLflow does not open refuses in MLflow's own words, with a remedy (PROT-9)."""
+    newer = mlflow.__version__ >= "3"
+    uri = f"{'file' if newer else 'nothing-known'}://{tmp_path}/mlruns"
+    with tracking(uri):
+        refusal = refused(MLflowSink, run_id="0" * 32)
     assert refusal.code == "tracker_sink_settings_invalid" and "sqlite" in refusal.remedy
+    assert refusal.fields["setting"] == "client"
+    # A run that is not there refuses with the same code, so the reason has to be MLflow's own.
+    words = "filesystem tracking backend" if newer else "nothing-known"
+    assert words in str(refusal) and "not found" not in str(refusal)
+    with tracking(run.client.tracking_uri):
+        missing = refused(MLflowSink, run_id="0" * 32)
+    assert missing.code == refusal.code and missing.fields["setting"] == "run_id"
+    assert words not in str(missing) and "not found" in str(missing)
 
 
-def test_a_nan_of_ours_survives_what_mlflow_does_with_it(run: Run) -> None:
-    """Report 31: MLflow's log_model takes a step's metrics out and logs them again; ours are there once (MLFLOW-1)."""
+_LOG_MODEL = """
+import sys
+import mlflow
+
+class Echo(mlflow.pyfunc.PythonModel):
+    def predict(self, context, model_input: list[str], params=None) -> list[str]:
+        return model_input
+
+mlflow.set_tracking_uri(sys.argv[1])
+named = "name" if mlflow.__version__ >= "3" else "artifact_path"
+with mlflow.start_run(sys.argv[2]):
+    mlflow.pyfunc.log_model(**{named: "model"}, python_model=Echo(), pip_requirements=[])
+"""
+
+
+@pytest.mark.trackers
+def test_log_model_after_a_nan_of_ours_works_and_keeps_it(run: Run, tmp_path: Path) -> None:
+    """Report 31: log_model on a run with NaN does not fail, takes the step's metrics, and ours stay (MLFLOW-1)."""
     sink = run.sink()
-    emit(sink, [scalar(step=0, value=nan), scalar("accuracy", 0)])
+    emit(sink, [scalar(step=0, value=nan), scalar("accuracy", 0), scalar(step=0, value=nan)])
     sink.close()
-    histories = [run.client.get_metric_history(run.id, tag) for tag in ("loss", "accuracy")]
-    assert [metric.step for history in histories for metric in history] == [0, 0]
-    # 2.22.5 raises for the NaN, whoever logged it.
-    with suppress(mlflow.MlflowException):
-        run.client.log_batch(run.id, [metric for history in histories for metric in history])
-    found = [(point.step, repr(point.value)) for point in read_mlflow(run.folder) if isinstance(point, ScalarPoint)]
-    assert found == [(0, "nan"), (0, "0.5")]
+    command = [sys.executable, "-c", _LOG_MODEL, run.client.tracking_uri, run.id]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    if mlflow.__version__ >= "3":
+        # It did what the report speaks of: the metrics of step 0 are the model's as well.
+        experiment = run.client.get_run(run.id).info.experiment_id
+        (model,) = run.client.search_logged_models(experiment_ids=[experiment])
+        names = sorted((metric.key, metric.step) for metric in model.metrics)
+        assert names == [("accuracy", 0), ("loss", 0), ("loss", 0)]
+    found = [(p.tag, p.step, repr(p.value)) for p in read_mlflow(run.folder) if isinstance(p, ScalarPoint)]
+    assert sorted(found) == [("accuracy", 0, "0.5"), ("loss", 0, "nan"), ("loss", 0, "nan")]

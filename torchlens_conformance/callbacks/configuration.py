@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..protocol.refusals import Refusal, short_repr
-
-SIGNALS_VARIABLE = "TORCHLENS_WATCH_SIGNALS"
-"""Signals, separated by commas."""
-
-SELECT_VARIABLE = "TORCHLENS_WATCH_SELECT"
-"""Prefixes of names, separated by commas."""
-
-EVERY_VARIABLE = "TORCHLENS_WATCH_EVERY"
-"""A positive integer: steps that it divides are sampled."""
-
-HIST_EVERY_VARIABLE = "TORCHLENS_WATCH_HIST_EVERY"
-"""A positive integer, or ``none``: the same for histograms."""
+from ..protocol.ledger import Ledger
+from ..watch.settings import require_module_inputs, require_op_signals
+from .environment import (
+    EVERY_VARIABLE,
+    HIST_EVERY_VARIABLE,
+    SELECT_VARIABLE,
+    SIGNALS_VARIABLE,
+    naming,
+    read_period,
+    read_period_or_none,
+    read_signals,
+    read_words,
+)
 
 DEFAULT_EVERY = 50
 """Steps between samples when neither logging nor the length of the run is known."""
@@ -54,6 +54,7 @@ class CallbackSettings:
         every: Steps that it divides are sampled.
         hist_every: The same for histograms; None for none.
         sources: By setting, where it came from: ``[argument]``, ``[env NAME]``, ``[derived: ...]``, ``[default]``.
+        environment: The variables that decided a setting, with what they hold.
 
     Clause: CB-2.
     """
@@ -63,6 +64,7 @@ class CallbackSettings:
     every: int
     hist_every: int | None
     sources: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """Return one line a setting, with its source."""
@@ -92,20 +94,22 @@ def resolve_settings(
     variables = os.environ if environment is None else environment
     found: dict[str, Any] = {}
     sources: dict[str, str] = {}
+    used: dict[str, str] = {}
 
     def take(name: str, variable: str, parse: Callable[[str, str], Any], otherwise: Any, source: str) -> None:
         if not isinstance(arguments[name], Unset):
             found[name], sources[name] = arguments[name], "[argument]"
         elif variable in variables:
+            used[variable] = variables[variable]
             found[name], sources[name] = parse(variable, variables[variable]), f"[env {variable}]"
         else:
             found[name], sources[name] = otherwise, source
 
     cadence = f"[derived: {derived.because}]" if derived else "[default]"
-    take("signals", SIGNALS_VARIABLE, _words, ("gradients",), "[default]")
-    take("select", SELECT_VARIABLE, _words, None, "[default]")
-    take("every", EVERY_VARIABLE, _period, derived.every if derived else DEFAULT_EVERY, cadence)
-    take("hist_every", HIST_EVERY_VARIABLE, _period_or_none, None, "[default]")
+    take("signals", SIGNALS_VARIABLE, read_signals, ("gradients",), "[default]")
+    take("select", SELECT_VARIABLE, read_words, None, "[default]")
+    take("every", EVERY_VARIABLE, read_period, derived.every if derived else DEFAULT_EVERY, cadence)
+    take("hist_every", HIST_EVERY_VARIABLE, read_period_or_none, None, "[default]")
     signals, select = _as_tuple(found["signals"]), found["select"]
     return CallbackSettings(
         signals or (),
@@ -113,7 +117,31 @@ def resolve_settings(
         found["every"],
         found["hist_every"],
         MappingProxyType(sources),
+        MappingProxyType(used),
     )
+
+
+def require_fitting(settings: CallbackSettings, to: object, keywords: Mapping[str, Any]) -> None:
+    """Refuse, when a callback is made, what the environment asks for and ``watch()`` could not do.
+
+    Args:
+        settings: The resolved settings.
+        to: The sink or the sinks.
+        keywords: Further keywords of ``watch()``.
+
+    Raises ``watch_tier_inputs_missing``, ``watch_tier_unavailable``, ``tracker_sink_capability_missing`` and
+    ``tracker_sink_invalid``, with the variables named. Clause: CB-2.
+    """
+    used = settings.environment
+    if SIGNALS_VARIABLE in used:
+        inputs = keywords.get("inputs", keywords.get("example_input"))
+        with naming({SIGNALS_VARIABLE: used[SIGNALS_VARIABLE]}):
+            require_module_inputs(settings.signals, select=settings.select, inputs=inputs)
+            if keywords.get("grain") == "op":
+                require_op_signals(settings.signals)
+    if HIST_EVERY_VARIABLE in used and settings.hist_every is not None:
+        with naming({HIST_EVERY_VARIABLE: used[HIST_EVERY_VARIABLE]}):
+            Ledger(to if isinstance(to, (list, tuple, set, frozenset)) else (to,)).require(("raw_histogram",))
 
 
 def derive_cadence(logging_every: int | None, name: str, run_length: int | None) -> Cadence | None:
@@ -136,35 +164,3 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 def _shown(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _words(variable: str, text: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(","))
-    if not all(words):
-        raise _malformed(variable, text, "names separated by commas, such as gradients,updates")
-    return words
-
-
-def _period(variable: str, text: str) -> int:
-    if not text.strip().isascii() or not text.strip().isdigit() or int(text) < 1:
-        raise _malformed(variable, text, "a positive integer")
-    return int(text)
-
-
-def _period_or_none(variable: str, text: str) -> int | None:
-    if text.strip().lower() == "none":
-        return None
-    try:
-        return _period(variable, text)
-    except Refusal:
-        raise _malformed(variable, text, "a positive integer, or none") from None
-
-
-def _malformed(variable: str, text: str, wanted: str) -> Refusal:
-    return Refusal(
-        "watch_env_config_invalid",
-        f"The environment variable {variable} is malformed.",
-        remedy=f"Set {variable} to {wanted}, or unset it.",
-        variable=variable,
-        value=short_repr(text),
-    )

@@ -17,10 +17,10 @@ InputGetter: TypeAlias = Callable[[Any], Any]
 
 
 class CallbackWarning(UserWarning):
-    """A callback left something out and training goes on.
+    """A callback left something out, or gave nothing, and training goes on.
 
     Attributes:
-        code: ``lightning_profile_skipped`` or ``lightning_summary_skipped``.
+        code: ``lightning_profile_skipped``, ``lightning_summary_skipped`` or ``watch_close_empty``.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -53,7 +53,7 @@ def forward_inputs(batch: Any, input_getter: InputGetter | None) -> tuple[tuple[
 
 @contextmanager
 def beside_training(module: nn.Module) -> Iterator[None]:
-    """Run what is inside in eval mode under ``no_grad``, and put back modes, buffers and random states.
+    """Run what is inside in eval mode under ``no_grad``, and put back modes, random states and what the modules hold.
 
     Clause: CB-4.
     """

@@ -19,7 +19,9 @@ class HFTrainerWatchCallback(WatchingCallback, _trainer_callback.TrainerCallback
     ``state.global_step + 1``: the number under which the Trainer logs what that step gave. Gradient accumulation counts
     once, gradients are those after clipping, and a resumed run begins a new segment. When ``train()`` ends the session
     is closed and ``report`` is its close report. When ``train()`` raises, nothing tells a callback: use it as a context
-    manager around ``train()``, or call :meth:`close`, so that what was seen is flushed and reported.
+    manager around ``train()``, or call :meth:`close`, so that what was seen is flushed and reported. When the Trainer
+    begins anew by itself (``auto_find_batch_size``), rows go on into the same sinks in a new segment, and ``report`` is
+    that of the last attempt.
 
     Arguments are those of :class:`~torchlens_conformance.callbacks.running.WatchingCallback`; ``every`` follows the
     Trainer's ``logging_steps`` (a ratio resolved), else about 100 points of ``max_steps``.
@@ -29,14 +31,15 @@ class HFTrainerWatchCallback(WatchingCallback, _trainer_callback.TrainerCallback
     """
 
     _scaler: object | None = None
+    _optimizer: object | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Attach."""
         optimizer = kwargs.get("optimizer")
         self._scaler = getattr(optimizer, "scaler", None)
         # accelerate's wrapper has no hooks of its own; the optimizer that steps is inside.
-        inner = getattr(optimizer, "optimizer", optimizer)
-        self._attach(kwargs["model"], inner, trainer_cadence(args, state), resumed=state.global_step > 0)
+        self._optimizer = getattr(optimizer, "optimizer", optimizer)
+        self._attach(kwargs["model"], self._optimizer, trainer_cadence(args, state), resumed=state.global_step > 0)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Open the step that the Trainer is about to count."""
@@ -44,6 +47,7 @@ class HFTrainerWatchCallback(WatchingCallback, _trainer_callback.TrainerCallback
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Leave it: the Trainer has counted it."""
+        self._stepped.add(id(self._optimizer))
         self._leave()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

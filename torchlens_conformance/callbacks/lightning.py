@@ -22,9 +22,10 @@ class LightningWatchCallback(WatchingCallback, _lightning.Callback):  # type: ig
 
     ``Trainer(callbacks=[LightningWatchCallback(to=sink)])``. Rows lie on the axis of Lightning's loggers, which counts
     batches that stepped, whatever the number of optimizers; accumulated batches count once. Under manual optimization
-    an optimizer that does not step in a batch is named as skipped there. When it was due there, the batches that follow
-    are sampled until it steps, so that no cadence falls for ever between its steps. When fitting ends, or raises, the
-    session is closed and ``report`` is its close report.
+    an optimizer that does not step in a batch is named as skipped there. One that was not sampled for a whole cadence
+    is owed a sample until it has one: batches in which it is likely to step are sampled beside the cadence, so that no
+    cadence falls for ever between its steps; see :class:`~torchlens_conformance.callbacks.debts.Debts`. When fitting
+    ends, or raises, the session is closed and ``report`` is its close report.
 
     Arguments are those of :class:`~torchlens_conformance.callbacks.running.WatchingCallback`; ``every`` follows the
     trainer's ``log_every_n_steps``, else about 100 points of the run.
@@ -33,14 +34,10 @@ class LightningWatchCallback(WatchingCallback, _lightning.Callback):  # type: ig
     ``watch()`` raises, before the first batch. Experimental. Clause: CB-1, CB-2.
     """
 
-    _stepped: set[int]
-    _owed: set[int]
-    _tries = 0
     _paused: Any = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Attach."""
-        self._stepped, self._owed = set(), set()
         self._attach(pl_module, trainer.optimizers, trainer_cadence(trainer), resumed=trainer.global_step > 0)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
@@ -55,29 +52,8 @@ class LightningWatchCallback(WatchingCallback, _lightning.Callback):  # type: ig
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Leave the step, unless more batches belong to it."""
-        if pl_module.automatic_optimization:
-            if not _accumulates(trainer):
-                self._leave()
-            return
-        session, stepped, self._stepped = self._session, self._stepped, set()
-        due = session is not None and driving.is_due(session)
-        self._leave()
-        if session is not None and due and self._is_owed(trainer.optimizers, stepped):
-            driving.sample_next(session)
-
-    def _is_owed(self, optimizers: list[Any], stepped: set[int]) -> bool:
-        """Say, at the end of a sampled batch, whether an optimizer still waits to be sampled.
-
-        While nothing steps, waiting costs nothing. While others step, it ends after half a cadence.
-        """
-        if not self._owed:
-            self._owed, self._tries = {id(optimizer) for optimizer in optimizers}, 0
-        self._owed -= stepped
-        self._tries += bool(stepped)
-        most = self.settings.every // 2 if self.settings is not None else 0
-        if self._tries > max(1, most):
-            self._owed = set()
-        return bool(self._owed)
+        if not pl_module.automatic_optimization or not _accumulates(trainer):
+            self._leave()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Leave its forwards alone: it may stand between batches that are accumulated."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,6 +11,8 @@ from reference_sinks.packages import require_package
 
 from ..protocol.refusals import Refusal
 from ..watch.operations import HOST_TIME, OperationTrace, record_forward
+from ..watch.settings import require_period
+from .arguments import require_callable, require_path, require_run_id
 from .extra_forward import InputGetter, beside_training, forward_inputs, warn
 
 _lightning = require_package("lightning.pytorch.callbacks", extra="lightning")
@@ -31,11 +32,11 @@ class LayerProfilerCallback(_lightning.Callback):  # type: ignore[misc, name-def
         path: The file; rows are appended.
         run_id: Stands in every row; a fresh one at every setup when left out.
         input_getter: See :class:`~torchlens_conformance.callbacks.lightning_summary.SummaryCallback`.
-        every_n_epochs: Epochs from one profile to the next.
+        every_n_epochs: Epochs from one profile to the next, an integer >= 1.
 
     A batch that the forward rejects is skipped with the warning ``lightning_profile_skipped``, and so is a profile that
-    cannot be written any more; training goes on. Setup raises ``tracker_sink_write_failed`` when the file cannot be
-    written. Experimental. Clause: CB-3.
+    cannot be written any more; training goes on. Raises ``watch_settings_invalid``; setup raises
+    ``tracker_sink_write_failed`` when the file cannot be written. Experimental. Clause: CB-3.
     """
 
     def __init__(
@@ -47,10 +48,11 @@ class LayerProfilerCallback(_lightning.Callback):  # type: ignore[misc, name-def
         every_n_epochs: int = 1,
     ) -> None:
         super().__init__()
-        self._path = Path(path)
-        self._fixed = run_id
+        self._path = require_path("path", path)
+        self._fixed = require_run_id("run_id", run_id)
+        require_callable("input_getter", input_getter, optional=True)
         self._input_getter = input_getter
-        self._every = every_n_epochs
+        self._every = require_period("every_n_epochs", every_n_epochs) or 1
         self.run_id = run_id or ""
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:

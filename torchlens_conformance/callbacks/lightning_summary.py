@@ -9,6 +9,7 @@ from torch.nn.parameter import is_lazy
 from reference_sinks.packages import require_package
 
 from ..watch.operations import TRACE_MODES
+from .arguments import require_callable, require_depth
 from .extra_forward import InputGetter, beside_training, forward_inputs, warn
 from .running import Print
 
@@ -24,7 +25,7 @@ class SummaryCallback(_lightning.Callback):  # type: ignore[misc, name-defined]
     lazy parameters is summarised after its first batch, which gives them their shapes.
 
     Args:
-        depth: How deep modules are listed; -1 for all.
+        depth: How deep modules are listed, an integer >= -1; -1 for all.
         input_getter: From a batch to what the forward takes; needed when the batch is not ``(x, ...)``, ``{"x": ...}``
             or a mapping of the forward's keywords.
         print_fn: Takes the table, with a line on where its sizes come from.
@@ -35,13 +36,15 @@ class SummaryCallback(_lightning.Callback):  # type: ignore[misc, name-defined]
 
     The total is ``sum(p.numel() for p in module.parameters())``: tied weights and modules that are called twice count
     once there. A batch that the forward rejects gives the table without sizes and the warning
-    ``lightning_summary_skipped``; training goes on. Raises ``tracker_sink_unavailable`` without Lightning.
-    Experimental. Clause: CB-4.
+    ``lightning_summary_skipped``; training goes on. Raises ``watch_settings_invalid``, and
+    ``tracker_sink_unavailable`` without Lightning. Experimental. Clause: CB-4.
     """
 
     def __init__(self, *, depth: int = 1, input_getter: InputGetter | None = None, print_fn: Print = print) -> None:
         super().__init__()
-        self._depth = depth
+        self._depth = require_depth("depth", depth)
+        require_callable("input_getter", input_getter, optional=True)
+        require_callable("print_fn", print_fn)
         self._input_getter = input_getter
         self._print = print_fn
         self._due = False

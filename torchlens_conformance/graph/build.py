@@ -64,14 +64,8 @@ def _from_ours(trace: OperationTrace) -> GraphIR:
             nodes.append(GraphNode(name, "Parameter", (), {**_attributes((parameter.facts,)), "used": "no"}))
     mode = {"trace_mode": trace.trace_mode}
     nodes.append(GraphNode(names.give("output", "output"), "Output", names.of(trace.outputs), mode))
-    notes, elements = (*trace.unseen, *_outside(trace)), _elements(trace)
-    return GraphIR(tuple(nodes), HOST_TIME if timed else "", notes, trace.trace_mode, elements)
-
-
-def _outside(trace: OperationTrace) -> Iterator[str]:
-    labels = [source.label for source in trace.sources if source.kind == "outside"]
-    if labels:
-        yield f"made before the forward or out of sight: {', '.join(labels)}"
+    evidence = HOST_TIME if timed else ""
+    return GraphIR(tuple(nodes), evidence, trace.unseen, trace.trace_mode, _elements(trace))
 
 
 def _elements(trace: OperationTrace) -> int | None:

@@ -17,7 +17,7 @@ def nodes_of_rows(
 
     A row of a parameter belongs to the parameter's node, one of an operation (with its outputs and facets) to that
     operation, one of a module's output to the last operation that ran in the module, and one of ``_root`` to the
-    output of the whole. Rows under ``torchlens/`` are no statistics and are left out.
+    output of the whole. Rows under ``torchlens/``, and tags of no family, are no statistics and are left out.
 
     Args:
         ir: A graph of the watched model.
@@ -38,12 +38,13 @@ def _family_and_leaf(tag: str, name: str | None, namespace: str | None) -> tuple
         del parts[0]
     if parts[0] not in FAMILIES:
         return None
-    if name is not None and parts[1] == name:
+    if name is not None and parts[1:2] == [name]:
         del parts[1]
-    family, statistic, leaf = parts[0], parts[1], "/".join(parts[2:])
+    family, statistic, leaf = parts[0], "".join(parts[1:2]), "/".join(parts[2:])
     if family == "nonfinite":
-        family = next(statistic.removesuffix(f"_{kind}") for kind in NONFINITE_KINDS if statistic.endswith(f"_{kind}"))
-    return family, leaf
+        watched = (statistic.removesuffix(f"_{kind}") for kind in NONFINITE_KINDS if statistic.endswith(f"_{kind}"))
+        family = next((each for each in watched if each in FAMILIES), "")
+    return family, leaf if family else ""
 
 
 class _Index:
@@ -59,7 +60,7 @@ class _Index:
             *path, label = node.name.split("/")
             self._labels[label] = node.name
             self._modules.update({"/".join(path[:length]): node.name for length in range(1, len(path) + 1)})
-        self._output = ir.nodes[-1].name
+        self._output = ir.nodes[-1].name if ir.nodes else None
 
     def find(self, family: str, leaf: str) -> str | None:
         """Return the node of a leaf of a family, or None."""

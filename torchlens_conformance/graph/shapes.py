@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import gc
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -12,23 +12,23 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..protocol import Refusal
-from ..watch.discovery import everything_restored
+from ..watch.module_state import put_back
 from ..watch.operations import OperationRecorder, OperationTrace, record_forward
 from ..watch.operations.recorder import plain_torch
-
-_MISSING = object()
 
 
 def record_shapes(model: nn.Module, *args: Any, **kwargs: Any) -> OperationTrace:
     """Record what a forward of ``model`` would do, without computing and without memory for it. Experimental.
 
     The model's Python code runs, its tensors have no values. Where it needs one (``item``, ``nonzero``, a branch on
-    data), the forward runs for real instead, under ``no_grad``; buffers and random states are put back in every case.
-    A model with lazy parameters runs for real as well, and has its parameters then. ``trace_mode`` of what is returned
-    says which: ``fake``, ``executed``, or ``meta`` for a model on the meta device, which stays there.
+    data), the forward runs for real instead, under ``no_grad``. In every case what its modules hold and random states
+    are put back, as :class:`~torchlens_conformance.watch.module_state.ModuleState` tells. Only a model with lazy
+    parameters runs for real and is left as it is then, with its parameters. ``trace_mode`` of what is returned
+    says which: ``fake``, ``executed``, or ``meta`` for a model on the meta device, which stays there. Code that asks
+    whether its tensors have values may take another way without them.
 
     Args:
-        model: Any module. Attributes in which it kept tensors without values are put back too.
+        model: Any module.
         args: Arguments of its forward; tensors on any device, which for a model on ``meta`` are moved there.
         kwargs: Keyword arguments of its forward.
 
@@ -44,7 +44,7 @@ def record_shapes(model: nn.Module, *args: Any, **kwargs: Any) -> OperationTrace
     try:
         return _fake(model, args, kwargs)
     except Exception as error:
-        with everything_restored(model), torch.no_grad():
+        with put_back(model), torch.no_grad():
             trace = record_forward(model, *args, **kwargs)
         return _told(trace, f"without values it raised {type(error).__name__}")
 
@@ -54,9 +54,9 @@ def _told(trace: OperationTrace, why: str) -> OperationTrace:
 
 
 def _on_meta(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OperationTrace:
-    args, kwargs = _mapped((args, dict(kwargs)), lambda tensor: tensor.to("meta"))
     try:
-        with torch.no_grad(), _as_before(model):
+        args, kwargs = _mapped((args, dict(kwargs)), lambda tensor: tensor.to("meta"))
+        with torch.no_grad(), put_back(model):
             return replace(record_forward(model, *args, **kwargs), trace_mode="meta")
     except Exception as error:
         raise Refusal(
@@ -72,17 +72,24 @@ def _fake(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     args, kwargs = _mapped((args, dict(kwargs)), mode.from_tensor)
-    recorder = OperationRecorder(model)
-    with (
-        everything_restored(model),
-        _as_before(model),
-        torch.no_grad(),
-        plain_torch(),
-        mode,
-        recorder.recording(args, kwargs),
-    ):
-        returned = model(*args, **kwargs)
-    return replace(recorder.trace(returned), trace_mode="fake")
+    with put_back(model) as state, torch.no_grad(), plain_torch():
+        # What takes real tensors alone runs for real, also under this mode: a change of a weight in place, say.
+        state.stand_in(mode.from_tensor)
+        recorder = OperationRecorder(model)
+        with mode, recorder.recording(args, kwargs):
+            returned = model(*args, **kwargs)
+    trace = replace(recorder.trace(returned), trace_mode="fake")
+    del returned
+    return _with_what_stays(trace, recorder)
+
+
+def _with_what_stays(trace: OperationTrace, recorder: OperationRecorder) -> OperationTrace:
+    """Name tensors without values that the forward left where nothing is put back, in an object of its own say."""
+    if recorder.held():
+        gc.collect()
+    held = recorder.held()
+    told = f"tensors without values stay in objects that are no modules: what {', '.join(held)} made"
+    return replace(trace, unseen=(*trace.unseen, told)) if held else trace
 
 
 def _mapped(value: Any, change: Any) -> Any:
@@ -98,17 +105,3 @@ def _mapped(value: Any, change: Any) -> Any:
         return part
 
     return tree_map(changed, value)
-
-
-@contextmanager
-def _as_before(model: nn.Module) -> Iterator[None]:
-    """Put attributes of modules back, in which a forward may have kept tensors that have no values."""
-    before = [(module, dict(vars(module))) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, kept in before:
-            now = vars(module)
-            for name in [name for name, value in now.items() if value is not kept.get(name, _MISSING)]:
-                del now[name]
-            now.update(kept)

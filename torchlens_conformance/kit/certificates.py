@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..protocol import Refusal
+from .model import FAILED, PASSED
 from .verify import load_report
 
 PAGE = Path("docs") / "certificates.md"
@@ -39,7 +41,7 @@ def load_reports(folder: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def as_page(reports: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page: verdicts and counts, then what each sink does not keep, with the reason.
+    """Return the page: verdicts and counts, then what each sink does not keep or take, with the reason.
 
     Nothing that changes from run to run stands on it.
     """
@@ -49,15 +51,21 @@ def as_page(reports: Mapping[str, Mapping[str, Any]]) -> str:
         "`tox -e certify` certifies every sink, writes the whole reports below `reports/`, and fails when this page is",
         f"not what they say; `{COMMAND}` makes it anew.",
         "",
-        "| sink | verdict | checks that gave an answer | passed | known deviations | controls that held | carries |",
-        "|---|---|---|---|---|---|---|",
+        "A legal point that a store would change, or cannot hold, may be refused with a code: the check of its values",
+        "passes then, and the report names what was refused. So *conformant* means that nothing is changed in silence,",
+        "and not that everything is taken.",
+        "",
+        "| sink | verdict | checks that gave an answer | passed | known deviations | refuses some of "
+        "| controls that held | carries |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for document in reports.values():
         counts, controls = document["checks"], document["controls"]
         held = sum(control["ok"] for control in controls)
         lines.append(
             f"| **{document['subject']['name']}** | {document['verdict']} | {counts['executed']} of "
-            f"{counts['expected']} | {counts['passed']} | {counts['known_deviations']} | {held} of {len(controls)} | "
+            f"{counts['expected']} | {counts['passed']} | {counts['known_deviations']} | "
+            f"{', '.join(refusals(document)) or 'nothing'} | {held} of {len(controls)} | "
             f"{', '.join(f'`{word}`' for word in document['subject']['declared'])} |"
         )
     for document in reports.values():
@@ -65,20 +73,37 @@ def as_page(reports: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join([*lines, ""])
 
 
+_TOLD_BY_OTHERS = ("values.steps", "values.summary")
+"""Checks over points of every kind, or of a kind that has a check of its own, which tells the same refusals."""
+
+
+def refusals(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a report says about refused points: by what they were (``scalar``, ``tags``), in its own words."""
+    return {
+        row["check"].removeprefix("values.").removesuffix(".unchanged"): row["reason"]
+        for row in document["results"]
+        if row["check"].startswith(("values.", "tags."))
+        and row["check"] not in _TOLD_BY_OTHERS
+        and row["outcome"] in (PASSED, FAILED)
+        and row["reason"]
+    }
+
+
 def _section(document: Mapping[str, Any]) -> list[str]:
     lines = ["", f"## {document['subject']['name']}", ""]
-    entries = document["deviations"]["entries"]
-    undeclared = document["subject"]["undeclared"]
-    if not entries and not undeclared:
-        return [*lines, "Every check of the profile passes, and every capability is declared."]
-    if entries:
-        lines += ["| check that fails | why |", "|---|---|"]
-        lines += [f"| `{entry['check']}` | {entry['reason']} |" for entry in entries]
-    if undeclared:
-        lines += [""] if entries else []
-        lines += ["| not declared | why |", "|---|---|"]
-        lines += [f"| `{word}` | {reason} |" for word, reason in undeclared.items()]
-    return lines
+    refused = [f"| {kind} | {escaped(reason)} |" for kind, reason in refusals(document).items()]
+    entries = [f"| `{entry['check']}` | {entry['reason']} |" for entry in document["deviations"]["entries"]]
+    undeclared = [f"| `{word}` | {reason} |" for word, reason in document["subject"]["undeclared"].items()]
+    tables = (("check that fails", "why", entries), ("refused", "what", refused), ("not declared", "why", undeclared))
+    shown = [[f"| {first} | {second} |", "|---|---|", *rows] for first, second, rows in tables if rows]
+    if not shown:
+        return [*lines, "Every check of the profile passes, every capability is declared, and nothing is refused."]
+    return lines + [line for table in shown for line in (*table, "")][:-1]
+
+
+def escaped(text: str) -> str:
+    """Return words of a report as Markdown that shows them as they are, in a cell of a table."""
+    return re.sub(r"([\\`*_{}\[\]<>|#$&~@^])", r"\\\1", text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

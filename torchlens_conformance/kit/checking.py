@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .checks import CHECKS, NOT_APPLICABLE_WHEN, get_check
 from .checks.plain_trip import PLAIN
-from .checks.values import refusals
+from .checks.telling import refusals
 from .corpus import SMALL
 from .keepers import Fault, side_by_side
 from .model import COULD_NOT_RUN, FAILED, NOT_APPLICABLE, NOT_DECLARED, PASSED, Check, CheckResult, Finding, Transcript
@@ -215,13 +215,6 @@ def _refused_in_words(check: Check, transcripts: Mapping[str, Transcript]) -> st
     """Say which legal points were refused: a check may pass beside them, and the report tells."""
     if not check.id.startswith(("values.", "tags.")):
         return ""
-    refused = [
-        text
-        for scenario in check.scenarios
-        if scenario in transcripts
-        for text in refusals(transcripts[scenario], check.capability)
-    ]
-    if not refused:
-        return ""
-    shown = "; ".join(refused[:6]) + ("; ..." if len(refused) > 6 else "")
-    return f"{len(refused)} legal points were refused with a code: {shown}"
+    # What an odd tag was refused for is told by the scenario that sends odd tags; values are told by their own checks.
+    told = ("tags",) if check.id.startswith("tags.") else check.scenarios
+    return refusals([transcripts[scenario] for scenario in told if scenario in transcripts], check.capability)

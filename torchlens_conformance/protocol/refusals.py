@@ -90,7 +90,7 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         # Fidelity.
         "graph_trace_invalid": "The object is no recorded forward, or holds no operation.",
         "graph_values_needed": "A model without values needs one in its forward.",
-        "fidelity_route_unknown": "No route has this id.",
+        "fidelity_route_unknown": "No route or use has this name, or none of a named tracker's.",
         "fidelity_checkpoint_invalid": "The checkpoint folder does not hold a distilgpt2 model.",
         "fidelity_fixture_invalid": "The fixture of sent points does not match its digest.",
         "fidelity_result_invalid": "A file of measured results does not validate against its schema.",
@@ -98,8 +98,8 @@ REFUSAL_CODES: Mapping[str, str] = MappingProxyType(
         "fidelity_tracker_unknown": "No route measures this tracker.",
         "fidelity_version_unmeasured": "The table of versions has no measurement of this version.",
         "fidelity_versions_alike": "Two versions of a tracker were measured with equal files.",
-        "fidelity_not_comparable": "Two measured files did not send the same points.",
-        "fidelity_pins_invalid": "The pins file cannot be read.",
+        "fidelity_not_comparable": "Two measured files sent other points, share no measured cell, or one is void.",
+        "fidelity_pins_invalid": "The pins file cannot be read, contradicts itself, or cannot be renewed.",
         "fidelity_matrix_unreadable": "The version matrix could not be read from tox.",
     }
 )

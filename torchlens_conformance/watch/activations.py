@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -12,11 +13,13 @@ import torch
 from torch import nn
 
 from ..protocol.grid import GridDescriptor
-from .measure import Measurements, Request
+from .measure import Key, Measurements, Request
 from .outputs import is_watchable, labelled
+from .own_forwards import is_own_forward
 from .schedule import Due
 from .sites import ModuleSite
 from .unscale import scale_exponent
+from .unseen import unseen
 
 Inert = Callable[..., object]
 """What becomes of our hooks in a copy of the model: something that does nothing and needs none of our code."""
@@ -24,6 +27,14 @@ Inert = Callable[..., object]
 
 def _inert() -> Inert:
     return contextlib.nullcontext().__exit__
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Outputs that are being measured, and the keys of those that have statistics."""
+
+    measurements: Measurements
+    keys: list[Key]
 
 
 class ForwardRecord:
@@ -89,10 +100,20 @@ class ForwardRecord:
 
     def take_all(self, family: str, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
         """Start to measure several tensors together, each under its leaf."""
+        self.keep(self.start(family, tensors))
+
+    def start(self, family: str, tensors: Sequence[tuple[str, torch.Tensor]]) -> Taken:
+        """Start to measure several tensors together, of which :meth:`keep` decides whether they count."""
         exponent = self._exponent if family == "activation_grads" else 0
-        requests = [Request(family, leaf, tensor.detach(), self._descriptor, exponent) for leaf, tensor in tensors]
-        with torch.no_grad():
-            self.calls.update(self.measurements.add(requests))
+        with unseen(), torch.no_grad():
+            requests = [Request(family, leaf, tensor.detach(), self._descriptor, exponent) for leaf, tensor in tensors]
+            measurements = Measurements(self.report)
+            return Taken(measurements, measurements.add(requests))
+
+    def keep(self, taken: Taken) -> None:
+        """Merge what was started into its leaves."""
+        self.measurements.absorb(taken.measurements)
+        self.calls.update(taken.keys)
 
     def fail(self, error: Exception, leaf: str) -> None:
         """Note an error of ours; it never reaches the model."""
@@ -159,15 +180,15 @@ class OutputHook:
         self._site = site
 
     def __call__(self, module: nn.Module, args: object, output: object) -> None:
-        """Observe the output, unless nothing is due or the backward recomputes a forward."""
-        del module, args
+        """Observe the output, unless nothing is due, the backward recomputes a forward, or the forward is ours."""
+        del args
         observer = self._observer()
         record = None if observer is None else observer.record
-        if observer is None or record is None or inside_backward():
+        if observer is None or record is None or inside_backward() or is_own_forward(module):
             return
         try:
-            # What is done here is no operation of the forward, should somebody record it.
-            with torch._C.DisableTorchFunction() if torch._C._len_torch_function_stack() else contextlib.nullcontext():
+            # What is done here is no operation of the forward, should somebody record or count it.
+            with unseen():
                 record.observe(self._site, output, observer.families)
         except Exception as error:
             record.fail(error, self._site.leaf)
@@ -186,9 +207,9 @@ class ForwardEntryHook:
         self._entered = entered
 
     def __call__(self, module: nn.Module, args: object) -> None:
-        """Tell the session that a forward begins; validation under no_grad is none of a training step."""
-        del module, args
-        if torch.is_grad_enabled() and not inside_backward():
+        """Tell the session that a forward begins; validation under no_grad is none of a training step, nor is ours."""
+        del args
+        if torch.is_grad_enabled() and not inside_backward() and not is_own_forward(module):
             self._entered()
 
     def __deepcopy__(self, memo: object) -> Inert:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -13,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from ..protocol.refusals import Refusal
 from .activations import call_with
+from .module_state import put_back
 from .outputs import is_watchable, labelled
 from .sites import ModuleSite
 
@@ -20,8 +19,8 @@ from .sites import ModuleSite
 def discover(model: nn.Module, watched: Sequence[tuple[ModuleSite, nn.Module]], inputs: object) -> dict[str, list[str]]:
     """Run one forward under no_grad in the model's current mode; return the output leaves of every module that ran.
 
-    The random states of Python, numpy and torch, every buffer and the autograd mode are restored. What a forward
-    changes elsewhere (an attribute that counts calls, say) is not. Hooks of the caller's on the model do run.
+    Everything that :func:`everything_restored` names and the autograd mode are restored. Hooks of the caller's on the
+    model do run.
 
     Args:
         model: The innermost module, so that no wrapper communicates or compiles.
@@ -55,7 +54,8 @@ def discovery_failed(error: Exception) -> Refusal:
     return Refusal(
         "watch_discovery_failed",
         f"The model raised {type(error).__name__} in the discovery forward: {error}",
-        remedy="Give inputs= that the model takes: a tensor, a tuple of arguments, or a mapping of keywords.",
+        remedy="Give inputs= that the model takes: a tensor, a tuple of arguments, or a mapping of keywords. "
+        "It runs under no_grad: a forward that calls torch.autograd.grad must do so inside torch.enable_grad().",
         error=type(error).__name__,
     )
 
@@ -73,25 +73,14 @@ def _note(found: dict[str, list[str]], leaf: str) -> Callable[[nn.Module, object
 
 @contextmanager
 def everything_restored(model: nn.Module) -> Iterator[None]:
-    """Restore random states and buffers at the end, whatever happens inside.
+    """Restore random states and what the modules hold at the end, whatever happens inside.
 
-    Raises ``watch_discovery_failed`` for a model with lazy parameters, whose first forward cannot be undone.
-    Clause: TIER-1, TIER-2.
+    See :class:`~torchlens_conformance.watch.module_state.ModuleState`. Raises ``watch_discovery_failed`` for a model
+    with lazy parameters, whose first forward cannot be undone. Clause: TIER-1, TIER-2.
     """
     _require_values(model)
-    buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
-    python_state = random.getstate()
-    numpy = sys.modules.get("numpy")
-    numpy_state = None if numpy is None else numpy.random.get_state()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
-    try:
-        with torch.random.fork_rng(devices=devices):
-            yield
-    finally:
-        random.setstate(python_state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
-        _restore(model, buffers)
+    with put_back(model):
+        yield
 
 
 def _require_values(model: nn.Module) -> None:
@@ -103,13 +92,3 @@ def _require_values(model: nn.Module) -> None:
             remedy="Run one batch through the model before.",
             parameters=lazy,
         )
-
-
-def _restore(model: nn.Module, buffers: dict[str, tuple[torch.Tensor, torch.Tensor]]) -> None:
-    with torch.no_grad():
-        for name, (buffer, before) in buffers.items():
-            path, _, last = name.rpartition(".")
-            owner = model.get_submodule(path)
-            if owner._buffers.get(last) is not buffer:  # The forward put another tensor in its place.
-                owner._buffers[last] = buffer
-            buffer.copy_(before)

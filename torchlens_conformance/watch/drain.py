@@ -17,6 +17,7 @@ from .owners import Owners
 from .schedule import StepLaw
 from .sites import live_sites
 from .skips import Skips
+from .unseen import unseen
 from .watched import Watched
 from .writer import BlockWriter
 
@@ -147,10 +148,12 @@ class Drain:
 
         Clause: STEP-4, STEP-8.
         """
-        self.settle()
+        with unseen():
+            self.settle()
         last = self._last
         if last is not None and last.step == self._law.last and not last.sampled:
-            results = self._final_results(last)
+            with unseen():
+                results = self._final_results(last)
             if results:
                 self._emitter.run("last_step", last.step, last.step)
                 self.writer.write_results(last.step, results, {}, {})

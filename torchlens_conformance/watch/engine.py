@@ -15,6 +15,7 @@ from .owners import Owners
 from .schedule import Due, StepLaw, require_step
 from .sites import ParameterSite, live_sites
 from .skips import Skips
+from .unseen import unseen
 from .watched import Watched
 from .wrappers import unwrapped
 
@@ -66,14 +67,16 @@ class Engine:
         if self._block is not None and self._block.implicit:
             self.flush()
         number = self.law.check(step, new_segment=new_segment)
-        view = ScalerView(scaler, due=self.law.due(number).scalars)
+        with unseen():
+            view = ScalerView(scaler, due=self.law.due(number).scalars)
         self._begin(number, view, implicit=False, new_segment=new_segment)
 
     def close_scope(self, error: BaseException | None) -> None:
         """Close the step scope; refuse what is missing unless the loop's ``error`` unwinds. Clause: STEP-7, TAG-4."""
         block = self._take_block()
         if block is not None:
-            self._drain.finish(block, self.owners, error=error)
+            with unseen():
+                self._drain.finish(block, self.owners, error=error)
 
     def flush(self, error: BaseException | None = None) -> None:
         """Finish the block that ``step=`` opened, if there is one."""
@@ -157,7 +160,8 @@ class Engine:
     def look_at_scaler(self) -> None:
         """Look at the scaler of the open step before it updates again, which erases what it did. Clause: AMP-8."""
         if self._block is not None:
-            self._block.view.look()
+            with unseen():
+                self._block.view.look()
 
     def _begin(self, step: int, view: ScalerView, *, implicit: bool, new_segment: bool = False) -> Block:
         segment = self.law.segment
@@ -178,7 +182,8 @@ class Engine:
         return block
 
     def _record(self, due: Due, view: ScalerView | None) -> ForwardRecord:
-        scale = None if view is None else view.gradient_scale()
+        with unseen():
+            scale = None if view is None else view.gradient_scale()
         return ForwardRecord(due, self.watched.descriptor, leaves=frozenset(self.watched.output_leaves), scale=scale)
 
     def _take_block(self) -> Block | None:
@@ -281,4 +286,4 @@ class Engine:
 def _observer_of(watched: Watched) -> ModuleObserver:
     if watched.choice is None:
         return ModuleObserver(watched.module_signals)
-    return OperationObserver(unwrapped(watched.model), watched.operations, watched.choice)
+    return OperationObserver(unwrapped(watched.model), watched.calls, watched.choice)

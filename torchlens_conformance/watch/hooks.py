@@ -12,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from .activations import ForwardEntryHook, OutputHook
 from .boundary import Arguments
 from .op_grain.observer import OperationObserver
+from .unseen import unseen
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -69,13 +70,17 @@ def _install_boundaries(engine: Engine, hooks: HookSet) -> None:
 
     def before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         alive = reference()
-        return None if alive is None else alive.before(optimizer, args, kwargs)
+        if alive is None:
+            return None
+        with unseen():
+            return alive.before(optimizer, args, kwargs)
 
     def after(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         del args, kwargs
         alive = reference()
         if alive is not None:
-            alive.after(optimizer)
+            with unseen():
+                alive.after(optimizer)
 
     if engine.owners.discovers:
         hooks.keep(register_optimizer_step_pre_hook(before))

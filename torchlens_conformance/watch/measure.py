@@ -14,6 +14,7 @@ from ..protocol.grid import GridDescriptor
 from ..protocol.refusals import Refusal
 from ..statistics import Pending, TensorStatistics, collect, merge, start_many
 from .unscale import scaled_grid, unscale
+from .unseen import unseen
 
 if TYPE_CHECKING:
     import torch
@@ -92,7 +93,12 @@ class Measurements:
                 self._report("statistics_refused", f"{refusal.code}: no histogram at this scale", request.leaf)
                 grid = None
             groups.setdefault(grid, []).append(request)
-        return [key for grid, group in groups.items() for key in self._start(group, grid)]
+        with unseen():
+            return [key for grid, group in groups.items() for key in self._start(group, grid)]
+
+    def absorb(self, other: Measurements) -> None:
+        """Take over what another one started."""
+        self._started += other.take()
 
     def take(self) -> list[tuple[list[_Asked], Pending]]:
         """Hand over what was started."""
@@ -114,7 +120,8 @@ class Measurements:
 def fetch(parts: Iterable[Measurements]) -> list[Results]:
     """Return the results of each, all of them by one transfer a device. Clause: XFER-1."""
     started = [part.take() for part in parts]
-    arrived = iter(collect([pending for group in started for _, pending in group]))
+    with unseen():
+        arrived = iter(collect([pending for group in started for _, pending in group]))
     results: list[Results] = []
     for group in started:
         mine: Results = {}

@@ -64,7 +64,7 @@ SKIP_NAMES = {
     "activation_not_floating": "An output is no floating-point tensor.",
     "activation_unknown_leaf": "An output has a part that discovery did not see; its series has no name.",
     "operation_missing": "A watched operation did not run under its label.",
-    "operation_unknown_label": "A chosen function ran under a label that discovery did not see; it has no series.",
+    "operation_unknown_label": "A chosen function was called where, or as often as, discovery did not see; no series.",
     "facet_shape_changed": "An output could not be split into its facets, because its shape is another one now.",
     "forward_repeated": "A further forward of a sampled step; the first one was observed.",
     "forward_not_observable": "Observing this forward could have changed its result, so it ran as it is.",

@@ -8,6 +8,7 @@ from functools import cached_property
 from torch import nn
 
 from ..protocol.grid import GridDescriptor
+from .op_grain.calls import Calls
 from .op_grain.selection import OperationChoice
 from .op_grain.sites import OperationSite
 from .operations.model import OperationTrace
@@ -30,6 +31,7 @@ class Watched:
         operations: The operations, at op grain.
         choice: What was asked for at op grain, else None.
         trace: What discovery saw at op grain, else None.
+        calls: At op grain, the calls of the watched functions by their places.
     """
 
     model: nn.Module
@@ -42,6 +44,7 @@ class Watched:
     operations: list[OperationSite] = field(default_factory=list)
     choice: OperationChoice | None = None
     trace: OperationTrace | None = None
+    calls: Calls = field(default_factory=dict)
 
     @cached_property
     def boundary_signals(self) -> tuple[str, ...]:

@@ -34,7 +34,15 @@ ASKED = (
     "environment.disables",
     "environment.turns-nothing-on",
 )
-DEFECTS = ("last-call", "one-stage", "quotient-in-half", "loses-patience", "every-rank", "reads-environment")
+DEFECTS = (
+    "last-call",
+    "filled-buffer-stays",
+    "one-stage",
+    "quotient-in-half",
+    "loses-patience",
+    "every-rank",
+    "reads-environment",
+)
 
 
 @pytest.mark.parametrize("name", ["plain", "ours"])

@@ -206,6 +206,8 @@ def test_names_that_comet_cut_are_counted(tmp_path: Path) -> None:
     """A name that ends as Comet's cut ones do is noted (FID-1)."""
     result = read_comet(folder(tmp_path, [metric("x" * 88 + " [truncated]", 1, 1)]))
     assert result.notes == ("names that Comet cut at 100 characters: 1",)
+    given = folder(tmp_path / "given", [metric("train/a [truncated]", 1, 1), metric("x" * 89 + " [truncated]", 1, 1)])
+    assert read_comet(given).notes == ()
 
 
 def test_a_cut_file_gives_its_whole_messages(tmp_path: Path) -> None:

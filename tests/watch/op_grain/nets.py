@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +23,6 @@ class Attention(nn.Module):
     """One causal attention of two heads over (batch, 5, 8), behind it an in-place ReLU and a linear layer.
 
     Attributes:
-        seen: The softmax of the last forward, copied where it is made.
-        calls: How often the forward ran.
         spoil: Whether the softmax is overwritten in place right after it was used.
     """
 
@@ -34,12 +33,21 @@ class Attention(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.out = nn.Linear(WIDTH, WIDTH)
         self.spoil = spoil
-        self.calls = 0
-        self.seen: Any = None
+        self._told = SimpleNamespace(calls=0, seen=None)  # An object of its own: no attach puts it back.
+
+    @property
+    def calls(self) -> int:
+        """Return how often the forward ran, also at attach."""
+        return int(self._told.calls)
+
+    @property
+    def seen(self) -> Any:
+        """Return the softmax of the last forward, also of one at attach."""
+        return self._told.seen
 
     def forward(self, x: Any) -> Any:
         """Return what has the shape of ``x``."""
-        self.calls += 1
+        self._told.calls += 1
         batch = x.shape[0]
         q, k, v = self.mix(x).chunk(3, dim=-1)  # 1: linear, 2: chunk
         q = q.view(batch, LENGTH, HEADS, -1).transpose(1, 2)  # 3: view, 4: transpose
@@ -48,7 +56,7 @@ class Attention(nn.Module):
         weights = q @ k.transpose(2, 3)  # 9: transpose, 10: matmul
         weights = weights * (WIDTH // HEADS) ** -0.5  # 11: mul
         weights = torch.softmax(weights, dim=-1)  # 12
-        self.seen = weights.detach().clone()
+        self._told.seen = weights.detach().clone()
         y = (weights @ v).transpose(1, 2).reshape(batch, LENGTH, WIDTH)
         if self.spoil:
             with torch.no_grad():

@@ -97,34 +97,6 @@ def test_a_step_without_a_forward_is_refused() -> None:
     assert_nothing_left(model)
 
 
-class Branch(nn.Module):
-    """Its softmax comes second or third, as the data say, or not at all."""
-
-    def forward(self, x: Any) -> Any:
-        """Return a softmax behind one or two further operations."""
-        if x.sum() < -100:
-            return x * 2
-        if x.sum() < 0:
-            x = x.abs()
-        return torch.softmax(x.exp(), dim=-1)
-
-
-def test_what_runs_under_another_label_is_named() -> None:
-    """A branch on data moves the label: no row under a wrong name, and two skips say why (TIER-3)."""
-    model, sink = Branch(), trk.MemorySink()
-    with attach(model, sink, inputs=torch.ones(2, 3)) as watch:
-        for n, x in enumerate((torch.ones(2, 3), -torch.ones(2, 3), -torch.full((2, 3), 99.0))):
-            with watch.step(n):
-                model(x)
-    report = watch.close()
-    labels = {tag for tag in by_tag(sink) if tag.startswith("activations/mean")}
-    assert len(labels) == 1 and sorted(by_tag(sink)[labels.pop()]) == [0]
-    assert report.skip_counts == {"operation_missing": 2, "operation_unknown_label": 1}
-    unknown = next(skip for skip in report.named_skips if skip.name == "operation_unknown_label")
-    missing = next(skip for skip in report.named_skips if skip.name == "operation_missing")
-    assert unknown.step == 1 and unknown.sites[0].startswith("softmax_1_") and missing.sites != unknown.sites
-
-
 def test_facets_that_do_not_fit_any_more_are_named() -> None:
     """The whole still has its rows when a shape changes (TIER-3)."""
 
@@ -228,7 +200,7 @@ def test_an_error_of_ours_is_a_named_skip(monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError("ours")
 
     with monkeypatch.context() as patch, watch.step(0):
-        patch.setattr(activations.ForwardRecord, "take_all", fails)
+        patch.setattr(activations.ForwardRecord, "start", fails)
         assert torch.equal(model(example()), net()(example()))
     with monkeypatch.context() as patch, watch.step(1):
         patch.setattr(recorder, "tensors_in", fails)

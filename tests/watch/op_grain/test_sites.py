@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from .nets import HEADS, LENGTH, SOFTMAX, WIDTH, example, net  # noqa: E402
 def sites(*functions: str, prefixes: Any = None, facets: Any = None) -> list[Any]:
     """Choose from the small net."""
     choice = OperationChoice(tuple(map(trk.func, functions)), facets or {})
-    return operation_sites(discover_operations(net(), example()), prefixes, choice)
+    return operation_sites(discover_operations(net(), example()).trace, prefixes, choice)
 
 
 def test_a_function_takes_all_its_calls() -> None:
@@ -51,7 +52,7 @@ def test_every_output_of_floating_point_numbers_is_a_series() -> None:
             return torch.max(x, dim=-1)
 
     choice = OperationChoice((trk.func("max"),), {})
-    (site,) = operation_sites(discover_operations(Largest(), torch.ones(2, 3)), None, choice)
+    (site,) = operation_sites(discover_operations(Largest(), torch.ones(2, 3)).trace, None, choice)
     assert site.leaves == ("max_1_1/0",)
     values, indices = torch.max(torch.ones(2, 3), dim=-1)
     assert [(leaf, each is values) for leaf, each in site.tensors([values, indices])] == [("max_1_1/0", True)]
@@ -77,6 +78,41 @@ def test_a_choice_that_takes_nothing_has_the_census() -> None:
     assert refused(lambda: sites(prefixes=("drop.x",))).code == "watch_selector_matched_no_sites"
 
 
+@pytest.mark.parametrize("select", [[], ()])
+def test_an_empty_choice_is_refused_at_either_grain(select: Any) -> None:
+    """It takes nothing, which has the census, and nothing is left behind (ATTACH-5, TIER-3)."""
+    model, options = net(), {"signals": ("activations",), "select": select, "inputs": example()}
+    at_operations = {**options, "grain": "op", "allow_forward_wrap": True}
+    refusal, module = (
+        refused(lambda each=each: trk.watch(model, trk.MemorySink(), **each))  # type: ignore[misc]
+        for each in (at_operations, options)
+    )
+    assert refusal.code == module.code == "watch_selector_matched_no_sites"
+    assert refusal.fields["selectors"] == module.fields["selectors"] == []
+    assert refusal.fields["census"]["softmax"] == 1 and "An empty select=" in str(refusal)
+    trk.watch(model, trk.MemorySink(), signals=("gradients",)).close()
+
+
+def test_a_choice_that_takes_nothing_names_what_was_not_seen() -> None:
+    """An empty census of a forward in another thread says why it is empty (TIER-2, TIER-3)."""
+
+    class Threaded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Softmax(-1)
+
+        def forward(self, x: Any) -> Any:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(self.inner, x).result()
+
+    choice = OperationChoice((trk.func("softmax"),), {})
+    trace = discover_operations(Threaded(), torch.ones(2, 3)).trace
+    refusal = refused(lambda: operation_sites(trace, None, choice))
+    assert refusal.fields["census"] == {} and "unseen=" in refusal.remedy
+    assert "inner ran in another thread: its operations are not recorded" in refusal.fields["unseen"]
+    assert "unseen" not in refused(lambda: sites("sigmoid")).fields
+
+
 def test_fused_attention_says_how_to_see_a_softmax() -> None:
     """Where attention is one function the remedy names the way out (TIER-3)."""
 
@@ -85,7 +121,7 @@ def test_fused_attention_says_how_to_see_a_softmax() -> None:
             return nn.functional.scaled_dot_product_attention(x, x, x)
 
     choice = OperationChoice((trk.func("softmax"),), {})
-    trace = discover_operations(Fused(), torch.ones(1, 2, 3, 4))
+    trace = discover_operations(Fused(), torch.ones(1, 2, 3, 4)).trace
     assert "eager" in refused(lambda: operation_sites(trace, None, choice)).remedy
 
 

@@ -15,6 +15,7 @@ from torch.nn.modules import module as module_hooks  # noqa: E402
 
 from tests.graph.nets import CASES, BranchNet, DataNet, DictNet, ListNet, recorded  # noqa: E402
 from torchlens_conformance.watch.operations import OperationRecorder, record_forward  # noqa: E402
+from torchlens_conformance.watch.operations.origins import tensors_in  # noqa: E402
 
 
 def inputs_of(trace: Any, function: str) -> list[tuple[str, ...]]:
@@ -202,8 +203,53 @@ def test_what_is_not_looked_into_is_named() -> None:
     with pytest.warns(DeprecationWarning):
         scripted = torch.jit.script(nn.Linear(4, 4))
     trace = record_forward(nn.Sequential(scripted, nn.ReLU()), torch.ones(2, 4))
-    assert trace.unseen == ("0 is scripted: what happens inside it is one step",)
+    assert trace.unseen[0] == "0 is scripted: what happens inside it is one step"
+    assert trace.unseen[1].endswith(": outside_1") and len(trace.unseen) == 2
     attention = nn.MultiheadAttention(4, 2)
     x = torch.ones(3, 4)
     (told,) = record_forward(attention, x, x, x).unseen
     assert told.startswith("multi_head_attention_forward_1_")
+
+
+def _cyclic() -> dict[str, Any]:
+    found: dict[str, Any] = {"x": torch.ones(1)}
+    found["me"] = found
+    found["list"] = [found, (found, {"y": torch.ones(2)})]
+    return found
+
+
+def _deep() -> Any:
+    found: Any = torch.ones(1)
+    for _ in range(5000):
+        found = [found]
+    return found
+
+
+class _Raises(dict):  # type: ignore[type-arg]
+    """Does not let itself be read."""
+
+    def items(self) -> Any:
+        """Raise."""
+        raise ArithmeticError("mine")
+
+
+@pytest.mark.parametrize("made", [_cyclic, _deep, _Raises])
+def test_no_container_keeps_a_forward_from_running(made: Any) -> None:
+    """One that holds itself, is deep, or raises is an input and an output like others (GRAPH-1)."""
+
+    class Returns(nn.Module):
+        def forward(self, x: Any, given: Any) -> Any:
+            return {"x": x + 1, "given": given}
+
+    given = made()
+    trace = record_forward(Returns(), torch.ones(1), given)
+    assert [operation.function for operation in trace.operations] == ["add"]
+    assert made is _Raises or trace.outputs[0] == "add_1_1"
+    assert [("in the recorder" in sentence) for sentence in trace.unseen] == ([True] * 2 if made is _Raises else [])
+
+
+def test_a_container_that_holds_itself_is_looked_into_once() -> None:
+    """Its tensors are named by their places, those of a container that stands twice at both (GRAPH-1)."""
+    twice = [torch.ones(1)]
+    found = [path for path, _ in tensors_in({"a": twice, "b": twice, **_cyclic()})]
+    assert found == ["a.0", "b.0", "x", "me.x", "me.list.1.1.y", "list.0.x", "list.1.0.x", "list.1.1.y"]

@@ -9,6 +9,7 @@ from itertools import pairwise
 from ..model import Check, Finding, Transcript
 from .matching import Matching, match
 from .showing import place_of, shown_point, tag_of
+from .telling import special_about
 from .trouble import capped, trouble
 
 _SCENARIOS = ("round-trip", "order")
@@ -25,12 +26,18 @@ def _matchings(transcripts: Mapping[str, Transcript]) -> tuple[list[Finding], li
     return broken, found
 
 
-def lost_findings(matching: Matching, *, where: str = "") -> list[Finding]:
-    """Return a finding for every acknowledged point that did not come back."""
+def lost_findings(matching: Matching, *, where: str = "", special: bool = False) -> list[Finding]:
+    """Return a finding for every acknowledged point that did not come back.
+
+    Args:
+        matching: What became of the points.
+        where: For the findings, in words.
+        special: Whether to say what tells a lost point from the others.
+    """
     return [
         Finding(
             f"The sink took {place_of(matching.sent[index])}{where} (emit {index + 1} of {len(matching.sent)}), "
-            "and it did not come back.",
+            f"and it did not come back{special_about(matching, index) if special else ''}.",
             shown_point(matching.sent[index]),
             "nothing",
             "dropped silently",
@@ -72,7 +79,9 @@ def _find_lost(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:
     broken, found = _matchings(transcripts)
     unplaced = sum(t.read.unplaced for t, _ in found if t.read is not None)
     note = f" (the reader could not place {unplaced} things)" if unplaced else ""
-    return capped([*broken, *(finding for _, matching in found for finding in lost_findings(matching, where=note))])
+    return capped(
+        [*broken, *(finding for _, matching in found for finding in lost_findings(matching, where=note, special=True))]
+    )
 
 
 def _find_extra(transcripts: Mapping[str, Transcript]) -> Sequence[Finding]:

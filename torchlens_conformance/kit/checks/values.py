@@ -8,9 +8,10 @@ from typing import Any
 
 from ...protocol import Point
 from ...protocol.compare import value_error
-from ..model import ACKNOWLEDGED, RAISED, REFUSED, Check, Finding, Transcript
+from ..model import ACKNOWLEDGED, RAISED, Check, Finding, Transcript
 from .matching import Matching, match
 from .showing import body_fields, key_of, place_of, shown, step_of, tag_of
+from .telling import narrowed_to
 from .trouble import capped, judged, trouble
 
 _BOUND = 2.0**-7
@@ -84,15 +85,6 @@ def refused_ordinary(transcript: Transcript, capability: str) -> Iterator[Findin
             )
 
 
-def refusals(transcript: Transcript, capability: str | None) -> tuple[str, ...]:
-    """Return kind, tag, step and code of every point that was refused, for the report's reason."""
-    return tuple(
-        f"{place_of(call.point)}: {call.code}"
-        for call in transcript.calls
-        if call.point is not None and call.outcome == REFUSED and capability in (None, call.point.capability)
-    )
-
-
 def _differences(sent: Point, received: Point, fields: Sequence[str]) -> Iterator[Finding]:
     there = body_fields(received)
     for name, value in body_fields(sent).items():
@@ -100,7 +92,8 @@ def _differences(sent: Point, received: Point, fields: Sequence[str]) -> Iterato
             continue
         expected, seen, where = _narrowed(value, there[name])
         yield Finding(
-            f"The {name} of {place_of(sent)} changed{where}: sent {expected}, came back {seen}.",
+            f"The {name} of {place_of(sent)} changed{where}: sent {expected}, came back {seen}"
+            f"{narrowed_to(value, there[name])}.",
             expected,
             seen,
             _loss(value, there[name]),

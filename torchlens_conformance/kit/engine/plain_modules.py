@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,14 @@ class PlainModules:
 
     def keep(self, family: str, leaf: str, tensor: torch.Tensor, scale: float = 1.0) -> None:
         """Keep a copy. Clause: STEP-6."""
-        self.values.setdefault((family, leaf), []).append(tensor.detach().double().flatten() / scale)
+        with self.unseen():
+            self.values.setdefault((family, leaf), []).append(tensor.detach().double().flatten() / scale)
+
+    def unseen(self) -> AbstractContextManager[Any]:
+        """Return a context in which modes of the loop, such as the cache of a checkpoint, see no operation."""
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        return _disable_current_modes()
 
     def merged(self) -> dict[tuple[str, str], torch.Tensor]:
         """Return the values of a step: all calls of a module together, so that a series has one point."""

@@ -131,7 +131,9 @@ class PlainOperations(PlainModules):
     def keep_call(self, label: str, tensor: torch.Tensor) -> None:
         """Keep one output, and its facets under it. Clause: TIER-3."""
         self.keep("activations", label, tensor)
-        for number, part in enumerate(self.facets(label, tensor)):
+        with self.unseen():
+            facets = self.facets(label, tensor)
+        for number, part in enumerate(facets):
             self.keep("activations", f"{label}/head_{number}", part)
 
     def facets(self, label: str, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -183,9 +185,17 @@ class PlainOperations(PlainModules):
         return torch.get_rng_state(), random.getstate()
 
     def restore_buffers(self, buffers: Mapping[str, torch.Tensor]) -> None:
-        """Write the copies back."""
-        for name, buffer in self.model.named_buffers():
-            buffer.copy_(buffers[name])
+        """Write the copies back, and take away what was None before."""
+        for name, buffer in list(self.model.named_buffers()):
+            if name in buffers:
+                buffer.copy_(buffers[name])
+            else:
+                self.restore_none(name)
+
+    def restore_none(self, name: str) -> None:
+        """Let a buffer be None again."""
+        path, _, last = name.rpartition(".")
+        setattr(self.model.get_submodule(path), last, None)
 
     def restore_random(self, states: tuple[Any, Any]) -> None:
         """Set the random states."""

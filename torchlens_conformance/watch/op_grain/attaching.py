@@ -12,6 +12,7 @@ from ..schedule import Due
 from ..watched import Watched
 from ..wrappers import unwrapped
 from .calibration import Calibration, calibrate
+from .calls import calls_of
 from .discovery import discover_operations
 from .observer import OperationObserver
 from .selection import OperationChoice
@@ -38,9 +39,12 @@ def watched_operations(
     allow_missing_phases: bool,
 ) -> Watched:
     """Return what is watched, by one discovery forward. Clause: TIER-2, TIER-3."""
-    trace = discover_operations(unwrapped(model), inputs)
-    sites = operation_sites(trace, prefixes, choice)
-    return Watched(model, ("activations",), [], [], {}, descriptor, allow_missing_phases, sites, choice, trace)
+    found = discover_operations(unwrapped(model), inputs)
+    sites = operation_sites(found.trace, prefixes, choice)
+    calls = calls_of(sites, choice, found)
+    return Watched(
+        model, ("activations",), [], [], {}, descriptor, allow_missing_phases, sites, choice, found.trace, calls
+    )
 
 
 def calibrate_watched(watched: Watched, inputs: object, *, histograms: bool) -> Calibration | None:
@@ -54,4 +58,5 @@ def calibrate_watched(watched: Watched, inputs: object, *, histograms: bool) -> 
     def new_record() -> ForwardRecord:
         return ForwardRecord(due, watched.descriptor, leaves=leaves)
 
-    return calibrate(model, inputs, OperationObserver(model, watched.operations, watched.choice), new_record)
+    observer = OperationObserver(model, watched.calls, watched.choice, in_own_forwards=True)
+    return calibrate(model, inputs, observer, new_record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,15 +15,29 @@ from ...protocol.refusals import Refusal
 from ..activations import call_with
 from ..checks import compiled_unsupported
 from ..discovery import discovery_failed, everything_restored
-from ..operations.model import OperationTrace
+from ..operations.model import Operation, OperationTrace
 from ..operations.recorder import OperationRecorder
+from .places import Place, paths_of, place_here
 from .wrap import Forward, ForwardWrap
 
 _STANCE = "fail_on_recompile"
 """How torch.compile is told to raise; its error names it."""
 
 
-def discover_operations(model: nn.Module, inputs: object) -> OperationTrace:
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What discovery saw.
+
+    Attributes:
+        trace: The operations.
+        places: From where each of them was called, by its label.
+    """
+
+    trace: OperationTrace
+    places: Mapping[str, Place]
+
+
+def discover_operations(model: nn.Module, inputs: object) -> Discovery:
     """Run one forward under no_grad in the model's current mode and return its operations; no value is kept.
 
     Everything that :func:`~torchlens_conformance.watch.discovery.everything_restored` names is restored, also when the
@@ -35,20 +50,27 @@ def discover_operations(model: nn.Module, inputs: object) -> OperationTrace:
     Raises ``watch_discovery_failed``, and ``watch_compiled_unsupported`` when the forward calls compiled functions.
     Clause: TIER-2.
     """
-    traces: list[OperationTrace] = []
-    compiled = False
+    found: list[Discovery] = []
+    started = compiled = False
 
     def around(plain: Forward, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        nonlocal compiled
-        if traces:
+        nonlocal started, compiled
+        if started:  # A forward that calls itself is one forward.
             return plain(*args, **kwargs)
-        recorder = OperationRecorder(model)
+        started = True
+        places: dict[str, Place] = {}
+        paths = paths_of(model)
+
+        def note(operation: Operation, tensors: object) -> None:
+            places[operation.label] = place_here(operation.function, model, paths)
+
+        recorder = OperationRecorder(model, observe=note)
         try:
             with recorder.recording(args, kwargs):
                 returned = plain(*args, **kwargs)
         finally:
             compiled = recorder.met_compiled_code
-        traces.append(recorder.trace(returned))
+        found.append(Discovery(recorder.trace(returned), places))
         return returned
 
     wrap = ForwardWrap(model, around)
@@ -62,13 +84,13 @@ def discover_operations(model: nn.Module, inputs: object) -> OperationTrace:
             wrap.remove()
     if compiled:
         raise _compiled(model)
-    if not traces:
+    if not found:
         raise Refusal(
             "watch_discovery_failed",
             "The model's forward was not called in the discovery forward.",
             remedy="Watch the module whose forward runs.",
         )
-    return traces[0]
+    return found[0]
 
 
 @contextmanager

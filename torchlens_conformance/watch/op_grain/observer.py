@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..activations import ForwardRecord, ModuleObserver, inside_backward
-from ..operations.model import Operation
 from ..operations.recorder import OperationRecorder
+from ..own_forwards import is_own_forward
 from ..sites import ROOT_LEAF
+from .calls import FAMILY, Calls, ObservedForward
 from .selection import OperationChoice
-from .sites import OperationSite
 from .wrap import Forward, ForwardWrap
-
-FAMILY = "activations"
 
 
 class OperationObserver(ModuleObserver):
@@ -25,19 +24,24 @@ class OperationObserver(ModuleObserver):
 
     Args:
         model: The innermost model.
-        sites: The watched operations.
-        choice: What was asked for, so that an operation under an unknown label can be named.
+        calls: The calls of the watched functions in discovery.
+        choice: What was asked for, so that a call that has no series can be named.
+        in_own_forwards: Whether forwards that we run ourselves are observed, and not those of the training.
 
     Clause: TIER-3.
     """
 
-    def __init__(self, model: nn.Module, sites: Iterable[OperationSite], choice: OperationChoice) -> None:
+    def __init__(
+        self, model: nn.Module, calls: Calls, choice: OperationChoice, *, in_own_forwards: bool = False
+    ) -> None:
         self._wrap = ForwardWrap(model, self._around)
         self._entered: Callable[[], None] | None = None
         self._record: ForwardRecord | None = None
         self._model = model
-        self._sites = {site.label: site for site in sites}
-        self._functions = {function.name for function in choice.functions}
+        self._calls = calls
+        self._chosen = frozenset(function.name for function in choice.functions)
+        self._in_own_forwards = in_own_forwards
+        self._observing: int | None = None
         super().__init__((FAMILY,))
 
     @property
@@ -65,7 +69,9 @@ class OperationObserver(ModuleObserver):
         self._wrap.remove()
 
     def _around(self, plain: Forward, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if inside_backward():
+        if inside_backward() or is_own_forward(self._model) is not self._in_own_forwards:
+            return plain(*args, **kwargs)
+        if self._observing == threading.get_ident():  # A forward that calls itself is one forward.
             return plain(*args, **kwargs)
         if self._entered is not None and torch.is_grad_enabled():
             self._entered()
@@ -75,11 +81,20 @@ class OperationObserver(ModuleObserver):
         with ExitStack() as recording:
             try:
                 if self._takes(record):
-                    recorder = OperationRecorder(self._model, observe=self._observe, origins=False)
-                    recording.enter_context(recorder.recording(args, kwargs))
+                    self._observe(record, recording, args, kwargs)
             except Exception as error:  # Ours; the forward goes on without it.
                 record.fail(error, "")
             return plain(*args, **kwargs)
+
+    def _observe(
+        self, record: ForwardRecord, recording: ExitStack, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        forward = ObservedForward(self._model, self._calls, self._chosen, record)
+        recorder = OperationRecorder(self._model, observe=forward.see, origins=False)
+        recording.callback(forward.settle)
+        recording.enter_context(recorder.recording(args, kwargs))
+        recording.callback(setattr, self, "_observing", None)
+        self._observing = threading.get_ident()
 
     def _takes(self, record: ForwardRecord) -> bool:
         """Return whether this forward is observed; name why it is not."""
@@ -91,31 +106,6 @@ class OperationObserver(ModuleObserver):
         if record.blind:
             record.report("forward_not_observable", "a module takes torch's fast path for inference", "")
         return not record.blind
-
-    def _observe(self, operation: Operation, tensors: Sequence[Tensor]) -> None:
-        record, site = self._record, self._sites.get(operation.label)
-        if record is None or not record.open:
-            return
-        if site is None:
-            if operation.function in self._functions and any(tensor.is_floating_point() for tensor in tensors):
-                record.report("operation_unknown_label", "", operation.label)
-            return
-        record.seen.add(site.label)
-        try:
-            taken = [(leaf, tensor) for leaf, tensor in site.tensors(tensors) if tensor.is_floating_point()]
-            parts = [(leaf, tensor) for leaf, whole in taken for leaf, tensor in _facets(site, leaf, whole, record)]
-            record.take_all(FAMILY, [*taken, *parts])
-        except Exception as error:
-            record.fail(error, site.label)
-
-
-def _facets(site: OperationSite, leaf: str, tensor: Tensor, record: ForwardRecord) -> list[tuple[str, Tensor]]:
-    if site.split is None:
-        return []
-    if not site.split.fits(tensor.shape):
-        record.report("facet_shape_changed", f"shape {tuple(tensor.shape)}", leaf)
-        return []
-    return [(f"{leaf}/{name}", part) for name, part in site.split.parts(tensor.detach())]
 
 
 def has_inference_path(model: nn.Module) -> bool:

@@ -72,14 +72,17 @@ def operation_sites(
         prefixes: Prefixes of module paths; ``_root`` stands for the root's own operations.
         choice: Functions and facets.
 
-    Raises ``watch_selector_matched_no_sites`` with the census of the functions that were seen when a selector, or the
-    key of a facet, takes nothing; ``watch_facet_shape_invalid`` when a split does not fit. Clause: TIER-3, ATTACH-5.
+    Raises ``watch_selector_matched_no_sites`` with the census of the functions that were seen, and with what was not
+    seen, when there is no selector, or when one, or the key of a facet, takes nothing; ``watch_facet_shape_invalid``
+    when a split does not fit. Clause: TIER-3, ATTACH-5.
     """
     watchable = [operation for operation in trace.operations if _floating(operation)]
     selectors: list[FacetKey] = [*(prefixes or ()), *choice.functions]
+    if not selectors:
+        raise _no_match([], trace)
     for selector in selectors:
         if not any(_takes(selector, operation) for operation in watchable):
-            raise _no_match(selector, trace)
+            raise _no_match([selector], trace)
     taken = (operation for operation in watchable if any(_takes(selector, operation) for selector in selectors))
     sites = [_site(operation, choice) for operation in taken]
     _require_used_facets(sites, choice, trace)
@@ -122,11 +125,11 @@ def _require_used_facets(sites: Sequence[OperationSite], choice: OperationChoice
     watched = {site.label for site in sites} | {FunctionSelector(site.function) for site in sites}
     for key in choice.facets:
         if key not in watched:
-            raise _no_match(key, trace, labels=sorted(site.label for site in sites))
+            raise _no_match([key], trace, labels=sorted(site.label for site in sites))
 
 
-def _no_match(selector: FacetKey, trace: OperationTrace, *, labels: Sequence[str] = ()) -> Refusal:
-    spelled = f'func("{selector.name}")' if isinstance(selector, FunctionSelector) else selector
+def _no_match(selectors: Sequence[FacetKey], trace: OperationTrace, *, labels: Sequence[str] = ()) -> Refusal:
+    spelled = [f'func("{each.name}")' if isinstance(each, FunctionSelector) else each for each in selectors]
     census = trace.census()
     remedy = "Use a function of the census, a path of a module that runs operations of its own, or a label of the plan."
     if "scaled_dot_product_attention" in census:
@@ -134,12 +137,15 @@ def _no_match(selector: FacetKey, trace: OperationTrace, *, labels: Sequence[str
             " Attention that runs as one fused function shows no softmax; transformers models compute it step by step"
             ' with attn_implementation="eager".'
         )
+    if trace.unseen:
+        remedy += " Discovery does not see everything here; unseen= says what it left out."
     return Refusal(
         "watch_selector_matched_no_sites",
-        f"{spelled} takes no operation with an output of floating-point numbers.",
+        f"{' '.join(spelled) or 'An empty select='} takes no operation with an output of floating-point numbers.",
         remedy=remedy,
-        selectors=[spelled],
+        selectors=spelled,
         census=census,
         modules=sorted({operation.module or ROOT_LEAF for operation in trace.operations})[:CENSUS],
+        **({"unseen": list(trace.unseen)[:CENSUS]} if trace.unseen else {}),
         **({"watched": list(labels)[:CENSUS]} if labels else {}),
     )

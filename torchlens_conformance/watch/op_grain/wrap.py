@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from types import MethodType
+from types import FrameType, MethodType
 from typing import Any, TypeAlias
 
 from torch import nn
@@ -90,3 +90,12 @@ class _StandIn:
     def __reduce__(self) -> tuple[Any, ...]:
         # While the model is loaded its own forward is still that of its class; no code of ours is needed for it.
         return (getattr, (self._model, _NAME))
+
+
+STAND_IN_CALL = _StandIn.__call__.__code__
+"""What runs whenever something that stands in a forward's place is called."""
+
+
+def is_stand_in_of(frame: FrameType, model: nn.Module) -> bool:
+    """Return whether a frame of :data:`STAND_IN_CALL` is that of what stands in the forward's place of ``model``."""
+    return frame.f_locals["self"]._model is model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -21,18 +21,31 @@ def facts_of(tensor: Tensor) -> TensorFacts:
 
 
 def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield (path, tensor) for every tensor in tuples, lists, mappings and dataclasses, in order."""
-    if isinstance(value, Tensor):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from tensors_in(item, f"{path}.{key}" if path else str(key))
+    """Yield (path, tensor) for every tensor in tuples, lists, mappings and dataclasses, in order.
+
+    What stands inside itself is not looked into again there.
+    """
+    # No recursion: nesting may be deeper than Python's stack.
+    levels: list[tuple[int, Iterator[tuple[str, Any]]]] = [(0, iter([(path, value)]))]
+    while levels:
+        place, part = next(levels[-1][1], (None, None))
+        if place is None:
+            levels.pop()
+        elif isinstance(part, Tensor):
+            yield place, part
+        elif all(id(part) != above for above, _ in levels):
+            levels.append((id(part), _parts_of(part, place)))
+
+
+def _parts_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    named: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        named = value.items()
     elif isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
-            yield from tensors_in(item, f"{path}.{index}" if path else str(index))
+        named = enumerate(value)
     elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from tensors_in(getattr(value, field.name, None), f"{path}.{field.name}" if path else field.name)
+        named = ((field.name, getattr(value, field.name, None)) for field in fields(value))
+    return ((f"{path}.{name}" if path else str(name), part) for name, part in named)
 
 
 def storage_of(tensor: Tensor) -> StorageWeakRef | None:
@@ -117,6 +130,10 @@ class Origins:
         key = storage_of(tensor)
         if key is not None:
             self._written[key] = (number, label)
+
+    def held(self) -> list[str]:
+        """Return the labels of the operations of whose tensors somebody still has one."""
+        return list(dict.fromkeys(label for label in self._by_tensor.values() if label not in self._kinds))
 
 
 def parameters_of(model: nn.Module) -> Iterator[Source]:

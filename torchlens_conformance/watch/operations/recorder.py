@@ -19,7 +19,8 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from ..wrappers import clean_name
 from .model import Operation, OperationTrace, Read
 from .naming import function_name, operation_label
-from .origins import Origins, facts_of, parameters_of, tensors_in, version_of
+from .origins import Origins, facts_of, parameters_of, tensors_in
+from .writes import Writes
 
 Observe: TypeAlias = Callable[[Operation, Sequence[Tensor]], None]
 """Called right after an operation with the tensors that it gave, before anything can change them."""
@@ -57,6 +58,7 @@ class OperationRecorder:
         self._failures: dict[str, None] = {}
         self._unseen: dict[str, None] = {}
         self._compiled = 0
+        self._uncounted = False
 
     @contextmanager
     def recording(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Iterator[None]:
@@ -68,7 +70,10 @@ class OperationRecorder:
         compiled = _frames_compiled()
         handles: list[Any] = []
         if self._origins is not None:
-            self._origins.add_inputs(args, kwargs or {})
+            try:
+                self._origins.add_inputs(args, kwargs or {})
+            except Exception as error:
+                self._fail("inputs", error)
             handles = [
                 module_hooks.register_module_forward_pre_hook(self._enter),
                 module_hooks.register_module_forward_hook(self._leave, always_call=True),
@@ -89,18 +94,40 @@ class OperationRecorder:
 
     def trace(self, returned: Any = None) -> OperationTrace:
         """Return what was recorded; ``returned`` is what the forward gave."""
-        outputs = self._labels([tensor for _, tensor in tensors_in(returned)])
-        if returned is not None and not outputs and self._origins is not None:
-            self._unseen[f"the forward returned {type(returned).__name__}: no tensor was found in it"] = None
+        outputs: tuple[str, ...] = ()
+        try:
+            outputs = self._labels([tensor for _, tensor in tensors_in(returned)])
+            if returned is not None and not outputs and self._origins is not None:
+                self._unseen[f"the forward returned {type(returned).__name__}: no tensor was found in it"] = None
+        except Exception as error:
+            self._fail("outputs", error)
         return OperationTrace(
             tuple(self._operations),
             () if self._origins is None else tuple(self._origins.sources),
             outputs,
             tuple(self._reads),
             dict(self._modules),
-            (*unseen_in(self._model), *self._composites(), *self._compiled_parts(), *self._failures, *self._unseen),
+            tuple(self._all_unseen()),
             None if self._origins is None else tuple(parameters_of(self._model)),
         )
+
+    def held(self) -> list[str]:
+        """Return the labels of the operations of whose tensors somebody still has one, outputs of the forward say."""
+        return [] if self._origins is None else self._origins.held()
+
+    def _all_unseen(self) -> Iterator[str]:
+        yield from unseen_in(self._model)
+        yield from self._composites()
+        if self.met_compiled_code:
+            yield "compiled functions ran inside the forward: they were compiled anew for the recording"
+        yield from self._failures
+        yield from self._unseen
+        if self._uncounted:
+            yield "torch does not count changes of tensors of inference mode: what writes in place was told by its name"
+        outside = () if self._origins is None else [each for each in self._origins.sources if each.kind == "outside"]
+        if outside:
+            labels = ", ".join(source.label for source in outside)
+            yield f"made before the forward or out of sight (by numpy or in another thread, say): {labels}"
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         # A module that hangs in a plain list has no path; its class stands for it.
@@ -125,33 +152,36 @@ class OperationRecorder:
         name = function_name(function)
         if name in _NO_OPERATIONS:
             return function(*args, **kwargs)
-        given, before = self._before(name, args, kwargs)
+        with torch._C.DisableTorchFunction():
+            given, writes = self._before(function, name, args, kwargs)
         start = time.perf_counter()
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - start
         # Modes of others below this one, of a second recording say, are none of what is done here.
         with torch._C.DisableTorchFunction():
             try:
-                self._record(name, given, before, result, seconds)
+                self._record(name, given, writes, result, seconds)
             except Exception as error:
                 self._fail(name, error)
         return result
 
     def _before(
-        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[list[Tensor], list[int | None]]:
+        self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Tensor], Writes | None]:
         try:
             given = [tensor for _, tensor in tensors_in((args, dict(kwargs)))]
-            return given, [version_of(tensor) for tensor in given]
+            writes = Writes(function, name, given, args, kwargs)
+            self._uncounted |= writes.uncounted
+            return given, writes
         except Exception as error:
             self._fail(name, error)
-            return [], []
+            return [], None
 
     def _fail(self, name: str, error: Exception) -> None:
         self._failures[f"{name}: {type(error).__name__} in the recorder: {error}"] = None
 
-    def _record(self, name: str, given: list[Tensor], before: list[int | None], result: Any, seconds: float) -> None:
-        written = [tensor for tensor, version in zip(given, before) if version_of(tensor) != version]
+    def _record(self, name: str, given: list[Tensor], writes: Writes | None, result: Any, seconds: float) -> None:
+        written = [] if writes is None else writes.written()
         outputs = [tensor for _, tensor in tensors_in(result)]
         if not outputs and not written:
             if name in _READS and given:
@@ -176,10 +206,6 @@ class OperationRecorder:
         for operation in self._operations:
             if operation.function in _COMPOSITES:
                 yield f"{operation.label} calls further functions of torch, which are not listed one by one"
-
-    def _compiled_parts(self) -> Iterator[str]:
-        if self.met_compiled_code:
-            yield "compiled functions ran inside the forward: they were compiled anew for the recording"
 
     def _labels(self, given: Sequence[Tensor]) -> tuple[str, ...]:
         if self._origins is None:

@@ -97,6 +97,22 @@ class ForwardAtAttach(PlainSession):
             self.modules.clear()
 
 
+class FilledBufferStays(PlainSession):
+    """Runs a forward at attach, and puts back random states and all buffers but those that were None."""
+
+    def __init__(self, model: Any, sinks: Any, ask: Ask) -> None:
+        super().__init__(model, sinks, ask)
+        if ask.inputs is not None:
+            import torch
+
+            before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+            with torch.random.fork_rng(), torch.no_grad():
+                model(ask.inputs)
+                for name, buffer in model.named_buffers():
+                    buffer.copy_(before.get(name, buffer))
+            self.modules.clear()
+
+
 class ForgetsForward(PlainSession):
     """Forgets under ``step=`` what the forward gave before the block opened."""
 
@@ -148,6 +164,7 @@ MODULE_DEFECTS = (
     planted("scaled-output-gradients", ScaledOutputGradients, "module.gradients"),
     planted("rounds-output", RoundsOutput, "module.forward-kept"),
     planted("forward-at-attach", ForwardAtAttach, "module.forward-kept"),
+    planted("filled-buffer-stays", FilledBufferStays, "module.forward-kept"),
     planted("forgets-forward", ForgetsForward, "module.spellings"),
     planted("all-modules", AllModules, "module.explicit"),
     planted("empty-modules", EmptyModules, "guest.modules", "module.values"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ....protocol import TextPoint, meta_tag
@@ -161,6 +162,13 @@ class BuffersMoved(PlainOperations):
         """Leave them as they are."""
 
 
+class FilledBufferMoved(PlainOperations):
+    """Leaves a buffer filled that was None before its own forwards."""
+
+    def restore_none(self, name: str) -> None:
+        """Leave it."""
+
+
 class EvaluationAtAttach(PlainOperations):
     """Measures in evaluation mode, and leaves the model in it."""
 
@@ -183,6 +191,14 @@ class WithoutDropout(PlainOperations):
         for module, training in modes:
             module.training = training
         return result
+
+
+class SeenByModes(PlainOperations):
+    """Copies what operations give where a checkpoint counts the operations."""
+
+    def unseen(self) -> AbstractContextManager[Any]:
+        """Leave every mode on."""
+        return nullcontext()
 
 
 class RoundsOnce(PlainOperations):
@@ -259,8 +275,10 @@ OPERATION_DEFECTS = (
     _planted("op-nothing-chosen", NothingChosen, "op.refusals"),
     _planted("op-random-moved", RandomMoved, "op.forward-kept", "op.refusals"),
     _planted("op-buffers-moved", BuffersMoved, "op.forward-kept", "op.refusals"),
+    _planted("op-filled-buffer-moved", FilledBufferMoved, "op.forward-kept", "op.refusals"),
     _planted("op-evaluation-at-attach", EvaluationAtAttach, "op.forward-kept"),
     _planted("op-without-dropout", WithoutDropout, "op.forward-kept"),
+    _planted("op-seen-by-modes", SeenByModes, "op.checkpointed"),
     _planted("op-rounds-once", RoundsOnce, "op.forward-kept"),
     _planted("op-always-wrapped", AlwaysWrapped, "op.plain-forward"),
     _planted("op-wrap-stays", WrapStays, "op.plain-forward", "op.forward-kept"),

@@ -192,6 +192,18 @@ def _plain(observations: Observations) -> list[Finding]:
     return findings
 
 
+def _checkpointed(observations: Observations) -> list[Finding]:
+    findings = []
+    for observed in observations.values():
+        findings += differing(observed, "Watching changed what is trained under selective activation checkpointing.")
+        arrived = {step for _, _, step in series(observed.first_rows, "activations")}
+        if arrived != {0, 1, 2}:
+            text = "No activations arrived, so being no burden proves nothing."
+            findings.append(finding(text, "rows on every step", f"{arrived}", "dropped silently", observed.case))
+        findings += unexpected(observed)
+    return findings
+
+
 _NEEDS = ("operations",)
 
 LAWS = (
@@ -266,6 +278,15 @@ LAWS = (
         _plain,
         _NEEDS,
         remedy="Take the forward's place when a sampled step begins, and give it back when it ends.",
+    ),
+    Law(
+        "op.checkpointed",
+        ("TIER-1", "TIER-3", "ATTACH-6"),
+        "Is a watched training under selective activation checkpointing the unwatched one, bit for bit?",
+        ("checkpointed",),
+        _checkpointed,
+        (*_NEEDS, "activations", "histograms"),
+        remedy="Leave the modes of the loop while you compute: the checkpoint's cache counts operations.",
     ),
 )
 """The laws about single operations."""

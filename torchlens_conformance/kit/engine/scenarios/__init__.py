@@ -58,6 +58,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "operations": operations.operations,
     "operations-attach": operations.operations_attach,
     "operations-kept": operations.operations_kept,
+    "checkpointed": operations.checkpointed,
     **callbacks.SCENARIOS,
     **{topic: partial(scripts_of, topic) for topic in SCRIPTS},
 }

@@ -127,8 +127,33 @@ def _watch_outputs(
     return case.observed()
 
 
+def _filled_by_its_first_forward() -> torch.nn.Module:
+    """Return the small model with a buffer more, which is None until the first forward fills it from its input."""
+    import torch
+
+    class Centre(torch.nn.Module):
+        """Takes away the mean of the first input that it met."""
+
+        mean: Any
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", None)
+
+        def forward(self, inputs: Any) -> Any:
+            if self.mean is None:
+                self.mean = inputs.detach().mean(0)
+            return inputs - self.mean
+
+    layers: Any = small_model()
+    return torch.nn.Sequential(*layers, Centre())
+
+
 def forward_kept(engine: Engine) -> Iterator[Observed]:
-    """What a forward gives and leaves behind, watched and unwatched, in training and in evaluation mode."""
+    """What a forward gives and leaves behind, watched and unwatched, in training and in evaluation mode.
+
+    The example that attach is given is none of the batches, so what a forward at attach leaves in the model tells.
+    """
     for name in ("training", "evaluation"):
         case = Case(engine, f"forward-kept/{name}")
         unwatched = _forwards(name, None)
@@ -138,7 +163,7 @@ def forward_kept(engine: Engine) -> Iterator[Observed]:
 def _forwards(mode: str, case: Case | None) -> dict[str, Any]:
     import torch
 
-    model = small_model().train(mode == "training")
+    model = _filled_by_its_first_forward().train(mode == "training")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     hooks = hook_census(model, [optimizer])
     seed_everything()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..adapter import Engine
@@ -28,8 +30,8 @@ ASK: dict[str, Any] = {
 def attention(*, fails: bool = False) -> Any:
     """Return a net with two softmaxes over (batch, heads, 3, 3), dropout, batch statistics and in-place writes.
 
-    It keeps copies of what its softmaxes gave in ``seen``, counts its forwards in ``calls``, and overwrites the
-    softmaxes as soon as they were used.
+    It keeps copies of what its softmaxes gave in ``seen``, counts its forwards in ``told.calls``, where no attach takes
+    them back, overwrites the softmaxes as soon as they were used, and fills a buffer that is None until then.
     """
     import torch
 
@@ -39,10 +41,12 @@ def attention(*, fails: bool = False) -> Any:
             self.mix, self.out = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
             self.norm, self.drop = torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.25)
             self.seen: list[Any] = []
-            self.calls = 0
+            self.told = SimpleNamespace(calls=0)
+            self.register_buffer("mean", None)
+            self.mean: Any
 
         def forward(self, x: Any) -> Any:
-            self.calls += 1
+            self.told.calls += 1
             self.seen = []
             for _ in range(2):
                 heads = self.mix(x).reshape(len(x), 3, HEADS, 2).permute(0, 2, 1, 3)
@@ -50,6 +54,9 @@ def attention(*, fails: bool = False) -> Any:
                 self.seen.append(weights.detach().clone())
                 x = x + (weights @ heads).permute(0, 2, 1, 3).reshape(len(x), 3, 4)
                 weights.data.mul_(-3)
+            if self.mean is None:
+                self.mean = x.detach().mean((0, 1))
+            x = x - self.mean
             if fails:
                 raise ArithmeticError("planted")
             return self.out(torch.relu_(self.drop(self.norm(x))))
@@ -129,7 +136,7 @@ def _attached(case: Case, ask: dict[str, Any], *, fails: bool) -> Observed:
     case.facts |= {
         "before": before,
         "after": _left_by(model, optimizer),
-        "calls": model.calls,
+        "calls": model.told.calls,
         "warned": [str(warning.message) for warning in told],
         "meant_to_refuse": not case.case.endswith("/disclosed"),
     }
@@ -193,3 +200,77 @@ def _run(mode: str, case: Case | None) -> dict[str, Any]:
 def _is_plain(model: Any) -> bool:
     """Say whether the model's forward is the bound method of its class."""
     return getattr(model.forward, "__func__", None) is type(model).forward
+
+
+def checkpointed(engine: Engine) -> Iterator[Observed]:
+    """Train under selective activation checkpointing, which counts operations, watched and unwatched."""
+    asks = {
+        "modules": {"signals": ("activations",), "select": ("part",)},
+        "operations": {**ASK, "facets": {"softmax": (HEADS, 1)}},
+    }
+    for name, ask in asks.items():
+        case = Case(engine, f"checkpointed/{name}")
+        unwatched = _checkpointed_run(None, ask)
+        yield case.observed(watched=_checkpointed_run(case, ask), unwatched=unwatched)
+
+
+def _checkpointed_run(case: Case | None, ask: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    model = _checkpointed_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watching = None
+    if case is not None and case.attach(model, optimizer=optimizer, inputs=example(0), hist_every=1, **ask):
+        watching = case
+    for n in range(3):
+        with nullcontext() if watching is None else watching.step(n):
+            _train(model, optimizer, n)
+    if watching is not None:
+        watching.close()
+    return {"parameters": digest_of(dict(model.named_parameters()))}
+
+
+def _checkpointed_net() -> Any:
+    """Return a net that keeps for its recomputation what copies, splits and sums a tensor.
+
+    An engine reads a part of a tensor that is not dense and a softmax. Behind each of those operations comes one whose
+    gradient needs what it gave, so one more of them, which takes the place of one of the model's own, trains another
+    model.
+    """
+    import torch
+    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+    kept = ("clone", "_to_copy", "split", "sum")
+
+    def policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> Any:
+        keeps = str(operation).split(".")[1] in kept
+        return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def contexts() -> Any:
+        return create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]
+
+    class Part(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix = torch.nn.Linear(4, 8)
+
+        def forward(self, x: Any) -> Any:
+            return self.mix(x)[..., ::2]
+
+    class Checkpointed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part, self.out = Part(), torch.nn.Linear(4, 4)
+
+        def block(self, x: Any) -> Any:
+            heads = self.part(x).reshape(len(x), 3, HEADS, 2).permute(0, 2, 1, 3)
+            weights = torch.softmax(heads @ heads.transpose(2, 3), dim=-1)
+            y = (weights @ heads).permute(0, 2, 1, 3).clone(memory_format=torch.contiguous_format).tanh()
+            y, z = y.double().sigmoid().float().reshape(len(x), 3, 4).chunk(2, dim=-1)
+            return self.out(torch.cat([y * z.sum(-1, keepdim=True), z / 3], dim=-1))
+
+        def forward(self, x: Any) -> Any:
+            return checkpoint(self.block, x, use_reentrant=False, context_fn=contexts)
+
+    torch.manual_seed(0)
+    return Checkpointed()
