@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from fidelity.commands import fidelity
-from fidelity.results import dump_results
+from fidelity.results import dump_results, results_schema
 from fidelity.versions.inputs import read_inputs
 from fidelity.versions.merge import merge_columns
-from fidelity.versions.store import load_columns
+from fidelity.versions.store import dump_columns, load_columns, versions_schema
 from torchlens_conformance.protocol import Refusal
 
-from .version_examples import measured_file
+from .version_examples import cell, column, measured_file
 
 pytest.importorskip("jsonschema")
 
@@ -98,3 +99,34 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         done = CliRunner().invoke(fidelity, ["merge", "--output", str(tmp_path / place), good], standalone_mode=False)
         assert isinstance(done.exception, Refusal) and done.exception.code == "fidelity_output_invalid"
         assert str(tmp_path / place.split("/")[0]) in str(done.exception.fields["path"])
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"step_map": [1]},
+        {"step_map": {"100": 7}},
+        {"histogram_step_map": {"100": ["x"]}},
+        {"variants": {"again": 3}},
+        {"mass_kept_median": "all"},
+        {"arrived": "many"},
+        {"itself": {"nan": 0.0}},
+        {"changed": ["nan"]},
+        {"missing": {"nan": 1}},
+    ],
+    ids=lambda numbers: next(iter(numbers)),
+)
+def test_numbers_that_sentences_are_made_of_are_validated(numbers: dict[str, Any], tmp_path: Path) -> None:
+    """A hand-made result whose numbers are of another kind is refused, as a result and in a table (FID-3)."""
+    result, table = tmp_path / "result.json", tmp_path / "table.json"
+    result.write_text(dump_results(measured_file("0.30.0", cell(**numbers))), encoding="utf-8")
+    table.write_text(dump_columns([column("0.30.0", cell(**numbers))]), encoding="utf-8")
+    for path in (result, table):
+        with pytest.raises(Refusal) as caught:
+            load_columns(path)
+        assert caught.value.code == "fidelity_result_invalid"
+
+
+def test_both_schemas_say_the_same_of_numbers() -> None:
+    """Each schema stands for itself, and a cell's numbers are the same in both (FID-3)."""
+    assert results_schema()["$defs"]["numbers"] == versions_schema()["$defs"]["numbers"]
