@@ -19,6 +19,7 @@ class Watcher(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     """Notes what passes.
 
     Attributes:
+        operations: How many passed.
         transfers: Bytes of every copy from a device to the host.
         waits: Names of the operations that wait for a value.
         largest: Bytes of the largest tensor that was made.
@@ -27,6 +28,7 @@ class Watcher(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def __init__(self) -> None:
         super().__init__()
+        self.operations = 0
         self.transfers: list[int] = []
         self.waits: list[str] = []
         self.largest = 0
@@ -37,6 +39,7 @@ class Watcher(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         """Run the operation and note what it was."""
         found = func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2]
+        self.operations += 1
         if name in WAITS:
             self.waits.append(name)
         if isinstance(found, torch.Tensor):

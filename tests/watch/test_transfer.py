@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from torch import nn  # noqa: E402
 
 import torchlens_conformance.trackers as trk  # noqa: E402
 from torchlens_conformance.statistics import plain_device  # noqa: E402
+from torchlens_conformance.watch import unseen  # noqa: E402
 
 from ..statistics.dispatch import Watcher  # noqa: E402
 from .helpers import data_rows  # noqa: E402
@@ -39,6 +41,12 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     )
     monkeypatch.setattr(plain_device, "_to_host", counting)
     return transfers
+
+
+@pytest.fixture
+def in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the caller's modes see what we compute, so that it can be counted."""
+    monkeypatch.setattr(unseen, "_dispatch_modes_off", nullcontext)
 
 
 def model_of(width: int, *, dtype: Any = torch.float32) -> nn.Sequential:
@@ -93,9 +101,10 @@ def test_unsampled_steps_fetch_nothing(fetched: list[int]) -> None:
     assert len(fetched) == 4  # Steps 0, 10 and 20, and step 24 at close.
 
 
+@pytest.mark.usefixtures("in_sight")
 def test_no_operation_waits_for_a_value(fetched: list[int]) -> None:
     """A watched step asks the device for no single value, not even for the loss scale of nothing (XFER-1)."""
-    waits = []
+    waits, operations = [], []
     for signals in (None, ALL):
         model = model_of(5)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -109,7 +118,9 @@ def test_no_operation_waits_for_a_value(fetched: list[int]) -> None:
         if watch is not None:
             watch.close()
         waits.append(seen.waits)
+        operations.append(seen.operations)
     assert waits[0] == waits[1] and len(fetched) == 1
+    assert operations[1] > operations[0] > 0, "ours were not seen"
 
 
 def test_rows_are_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
@@ -127,6 +138,7 @@ def test_rows_are_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch, request: pyt
             assert one.value == pytest.approx(other.value, rel=1e-9, abs=1e-15)
 
 
+@pytest.mark.usefixtures("in_sight")
 def test_updates_hold_one_copy_as_the_plan_says() -> None:
     """While the optimizer steps, the copy of the watched parameters is all that is held for updates (STAT-4)."""
     held: list[int] = []
