@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -15,3 +16,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the caller's modes see what we compute, so that it can be counted."""
+    monkeypatch.setattr("torchlens_conformance.watch.unseen._dispatch_modes_off", nullcontext)

@@ -77,6 +77,7 @@ def start(**options: Any) -> tuple[Any, Any, trk.MemorySink, Any]:
     return model, optimizer, sink, trk.watch(model, sink, optimizer=optimizer, **options)
 
 
+@pytest.mark.usefixtures("in_sight")
 def test_nothing_is_read_on_unsampled_steps(reads: list[int]) -> None:
     """Between sampled steps nothing waits; the next sampled step reads all of them at once (AMP-8, XFER-1)."""
     model, optimizer, sink, watch = start(every=10)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from torch import nn  # noqa: E402
 
 import torchlens_conformance.trackers as trk  # noqa: E402
 from torchlens_conformance.statistics import plain_device  # noqa: E402
-from torchlens_conformance.watch import unseen  # noqa: E402
 
 from ..statistics.dispatch import Watcher  # noqa: E402
 from .helpers import data_rows  # noqa: E402
@@ -41,12 +39,6 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     )
     monkeypatch.setattr(plain_device, "_to_host", counting)
     return transfers
-
-
-@pytest.fixture
-def in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the caller's modes see what we compute, so that it can be counted."""
-    monkeypatch.setattr(unseen, "_dispatch_modes_off", nullcontext)
 
 
 def model_of(width: int, *, dtype: Any = torch.float32) -> nn.Sequential:
