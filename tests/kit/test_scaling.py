@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from torchlens_conformance.kit.defects import get_defect
 from torchlens_conformance.kit.growth import Growth, growth
 from torchlens_conformance.kit.model import Transcript
 from torchlens_conformance.kit.processes import Limits
@@ -112,7 +113,7 @@ def test_a_process_that_grew_is_asked_again(
     """An allocator that takes memory for a while is no sink that keeps points; one that never stops is (PROT-10)."""
     monkeypatch.setattr(scaling, "FEWEST", 2000)
     monkeypatch.setattr(scaling, "_SAMPLE", 20)
-    monkeypatch.setattr(scaling, "resident_bytes", _resident(grows))
+    monkeypatch.setattr(scaling, "held_bytes", _resident(grows))
     subject = Subject(name="quick", open=Quick, read=lambda place: [])
     facts = scale(Setting(subject=subject, folder=tmp_path, size="small", nonce="n", limits=Limits(timeout=60.0))).facts
     assert (len(facts["blocks"]), facts["points"]) == (10 * rounds, 2000 * rounds)
@@ -151,3 +152,15 @@ def test_growth_is_that_of_the_last_ten_blocks() -> None:
     assert growth(memory, 20_000) == Growth(bytes=20, points=6000)
     assert not Growth(bytes=2 * MEGABYTE + 48 * 6000, points=6000).keeps_on
     assert Growth(bytes=2 * MEGABYTE + 48 * 6000 + 1, points=6000).keeps_on
+
+
+def test_free_memory_of_the_parent_hides_no_growth(tmp_path: Path) -> None:
+    """A sink that keeps points is seen to, also where the forked process has free memory to keep them in (PROT-10)."""
+    # Beside the pages that are kept, small pieces that hold the allocator back from giving the others away by itself.
+    pages = [bytearray(4096) + bytes(200) for _ in range(50_000)]
+    last = bytearray(4300)
+    del pages
+    setting = Setting(subject=get_defect("grows-without-bound").subject, folder=tmp_path, size="small", nonce="n")
+    facts = scale(setting).facts
+    assert growth([block[2] for block in facts["blocks"]], facts["points"]).bytes > 12_000 * 4096
+    assert len(last) == 4300

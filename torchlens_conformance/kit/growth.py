@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
+from typing import Any
+
+from .watching import resident_bytes
 
 BLOCKS = 10
 """Blocks of points, each ending with a flush, that growth is asked over; of more blocks the last so many."""
@@ -37,6 +43,28 @@ class Growth:
     def keeps_on(self) -> bool:
         """Whether it grew by more than it may."""
         return self.bytes > self.allowed
+
+
+def held_bytes() -> int:
+    """Return the bytes of memory that this process holds, without what is free in it.
+
+    A forked process begins with its parent's free memory, which may be hundreds of megabytes: a sink that keeps points
+    fills it up, and the process does not grow. So the allocator is asked to give back what it holds free, where it can.
+    """
+    gc.collect()
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+    return resident_bytes()
+
+
+@cache
+def _trim() -> Any:
+    """Return the function of the C library that gives free memory back (glibc's), or None."""
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
 
 
 def growth(memory: Sequence[int], points: int) -> Growth:

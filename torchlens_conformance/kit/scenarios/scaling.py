@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -12,9 +11,9 @@ from typing import Any
 
 from ...protocol import Point, ScalarPoint, TextPoint
 from ..corpus import FULL
-from ..growth import BLOCKS, growth
+from ..growth import BLOCKS, growth, held_bytes
 from ..model import Transcript
-from ..processes import Channel, resident_bytes, run_child
+from ..processes import Channel, run_child
 from ..reading import read_here
 from .driving import Driver, Setting, drive
 
@@ -72,8 +71,7 @@ def scale(setting: Setting) -> Transcript:
                 emitting.timed((len(blocks) + 1) * total // BLOCKS - emitting.sent)
                 driver.call(sink, "flush", note=f"block {len(blocks)}")
                 spent = (time.perf_counter() - clock, time.process_time() - processor)
-                gc.collect()
-                blocks.append((*spent, resident_bytes()))
+                blocks.append((*spent, held_bytes()))
                 driver.tell(blocks=tuple(blocks), points=emitting.sent, wanted=sizes[0], pace=pace, kind=kind)
                 driver.tell(refused=emitting.refused, first=emitting.first)
         driver.call(sink, "close")
