@@ -218,7 +218,7 @@ def _status(tracker: str, file: PinsFile, table: _Table, digest: FilesReader) ->
     if altered:
         notes = [altered, *notes]
     in_vain, lacking = _in_vain(tracker, installed, table), _lacking(cells)
-    lost = {route: losses(_measured(found), route=route) for route, found in cells.items()}
+    lost = {route: losses(found, route=route) for route, found in cells.items()}
     lost = {route: lines for route, lines in lost.items() if lines}
     changed = changes is not None or altered is not None
     # What is known of one route says nothing about another one, and a row that was left out certifies nothing.
@@ -254,10 +254,6 @@ def _in_vain(tracker: str, version: str, table: _Table) -> list[str]:
     """Say which routes could not be measured at this version, and why."""
     tried = [c for c in table.of_version(tracker, version) if c["status"] != MEASURED]
     return [f"{c['route']} could not be measured, {c['status']}: {c['detail']}" for c in tried]
-
-
-def _measured(cells: Sequence[Cell]) -> list[Cell]:
-    return [cell for cell in cells if cell["verdict"] != NOT_MEASURED]
 
 
 def _lacking(cells: Mapping[str, Sequence[Cell]]) -> list[str]:

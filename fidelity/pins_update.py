@@ -14,7 +14,7 @@ from .versions.changes import route_changes
 from .versions.columns import MEASURED, Column, cells_of, digest_of, measured_versions, same_version
 from .versions.merge import merge_columns
 from .versions.significant import result_digest
-from .versions.store import COMMITTED, dump_columns, load_columns
+from .versions.store import COMMITTED, VERSIONS_PAGE, VERSIONS_RESULTS, dump_columns, load_columns
 from .versions.told import Told, told
 
 
@@ -80,8 +80,8 @@ def update_places(folder: Path, *, pins: Path | None, table: Path | None) -> Upd
     own = root is not None and table is None
     return UpdatePlaces(
         pins or (root or folder) / "pins.txt",
-        table or (root or folder) / "fidelity" / "results" / "versions.json",
-        (root or folder) / "docs" / "fidelity-versions.md" if own else None,
+        table or (root or folder) / VERSIONS_RESULTS,
+        (root or folder) / VERSIONS_PAGE if own else None,
     )
 
 

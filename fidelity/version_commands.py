@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .console import measure, show, timeout_option
+from .console import measure, output_option, show, timeout_option, written_places
 
 
 @click.command(
@@ -54,12 +54,7 @@ Examples:
     torchlens-conformance fidelity merge fidelity/results/versions.json new.json --output /tmp/versions"""
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILES...")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Where to write. Default: the project's own files in a checkout, else ./fidelity-output.",
-)
+@output_option
 @click.option("--fresh", is_flag=True, help="Begin with nothing, not with the checkout's table.")
 def merge(files: tuple[Path, ...], output: Path | None, fresh: bool) -> int:
     """Fold measured FILES into one table with a column for each version.
@@ -71,20 +66,18 @@ def merge(files: tuple[Path, ...], output: Path | None, fresh: bool) -> int:
     `tox --result-json` wrote (it says why an installation failed) and what `fidelity matrix` wrote.
     """
     from .console import console, relative
-    from .output import DEFAULT_FOLDER, prepare_files, project_root, write_texts
+    from .output import project_root, write_texts
     from .versions.columns import MEASURED
     from .versions.inputs import read_inputs
     from .versions.merge import merge_columns
     from .versions.page import terminal_tables, versions_page
-    from .versions.store import dump_columns, load_columns
+    from .versions.store import VERSIONS_PAGE, VERSIONS_RESULTS, dump_columns, load_columns
 
     root = project_root(Path.cwd()) if output is None else None
-    folder = output or DEFAULT_FOLDER
-    results = root / "fidelity" / "results" / "versions.json" if root else folder / "versions.json"
-    page = root / "docs" / "fidelity-versions.md" if root else folder / "fidelity-versions.md"
-    renewed = load_columns(results) if root and not fresh and results.is_file() else []
+    own = root / VERSIONS_RESULTS if root and not fresh else None
+    renewed = load_columns(own) if own and own.is_file() else []
     inputs = read_inputs(files)
-    prepare_files(results, page)
+    results, page = written_places(output, VERSIONS_RESULTS, VERSIONS_PAGE)
     merged = merge_columns([*renewed, *inputs.columns], expected=inputs.expected)
     write_texts({results: dump_columns(merged), page: versions_page(merged)})
     for table in terminal_tables(merged, page=relative(page)):

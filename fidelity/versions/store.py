@@ -23,6 +23,12 @@ SCHEMA = "torchlens-conformance.fidelity-versions.v1"
 COMMITTED = Path(__file__).parent.parent / "results" / "versions.json"
 """The committed table of versions."""
 
+VERSIONS_RESULTS = Path("fidelity") / "results" / "versions.json"
+"""Where a checkout has it."""
+
+VERSIONS_PAGE = Path("docs") / "fidelity-versions.md"
+"""Where a checkout has its page."""
+
 _SCHEMA_FILE = Path(__file__).parent.parent / "schemas" / "versions.schema.json"
 
 

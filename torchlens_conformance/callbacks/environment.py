@@ -26,7 +26,7 @@ LARGEST = 2**63 - 1
 
 def read_words(variable: str, text: str) -> tuple[str, ...]:
     """Return the words between the commas, or refuse ``watch_env_config_invalid`` when one is empty."""
-    words = tuple(word.strip() for word in text.split(","))
+    words = _words(text)
     if not all(words):
         raise _malformed(variable, text, "names separated by commas, such as encoder.0,head")
     return words
@@ -34,7 +34,7 @@ def read_words(variable: str, text: str) -> tuple[str, ...]:
 
 def read_signals(variable: str, text: str) -> tuple[str, ...]:
     """Return the signals, or refuse ``watch_env_config_invalid`` when one is empty, unknown or repeated."""
-    words = tuple(word.strip() for word in text.split(","))
+    words = _words(text)
     try:
         require_signals(words)
     except Refusal:
@@ -67,6 +67,10 @@ def naming(variables: Mapping[str, str]) -> Iterator[None]:
         remedy = f"{refusal.remedy} {told} came from the environment: change or unset what does not fit."
         fields = {**refusal.fields, "environment": dict(variables)}
         raise Refusal(refusal.code, refusal.message, remedy=remedy, **fields) from refusal
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(","))
 
 
 def _period(variable: str, text: str, wanted: str) -> int:
